@@ -1,0 +1,218 @@
+"""GPT-2, forward and backward: the one place where the network's order is written.
+
+Every line below is a call to the table of operations (``ops/table.py``), so this file runs unchanged on every
+engine. Shapes: B sequences of T tokens, N = B*T rows, C = n_embd channels, V = vocab_size.
+
+Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"; pre-norm blocks, learned
+positions, tanh GELU, and a head that shares its weights with the token embedding.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from nanoeuler.errors import UserError
+from nanoeuler.model.activations import Activations
+from nanoeuler.model.config import GPTConfig
+from nanoeuler.model.parameters import Layout, init_parameters
+from nanoeuler.ops import get_engine
+from nanoeuler.ops.table import Array, Ops
+
+
+class GPT:
+    """A GPT-2 on one engine: parameters in a flat buffer, gradients beside it when training.
+
+    ``device`` is ``"cpu"`` (float32, Numba) or ``"reference"`` (float64, NumPy).
+
+    >>> model = GPT(GPTConfig.preset("demo", n_layer=1), device="reference")
+    >>> model.logits(np.zeros((1, 3), np.int32)).shape
+    (1, 3, 1024)
+    """
+
+    def __init__(
+        self, config: GPTConfig, device: str = "cpu", seed: int = 1337, params: np.ndarray | None = None
+    ) -> None:
+        self.config = config
+        self.ops: Ops = get_engine(device)
+        self.layout = Layout(config)
+        self.params: Array = self.ops.empty((self.layout.n_params,))
+        self.ops.upload(self.params, init_parameters(config, seed) if params is None else params)
+        self.p = self.layout.views(self.params)
+        self.grads: Array | None = None
+        self.g: dict[str, Array] = {}
+        self._acts: Activations | None = None
+
+    # ---- parameters ---------------------------------------------------------------------------------
+    @classmethod
+    def from_pretrained(cls, folder: str | Path, device: str = "cpu") -> GPT:
+        """Load a GPT-2 from a folder in Hugging Face's layout (``config.json``, ``model.safetensors``).
+
+        Raises UserError when the folder is missing, truncated or not a GPT-2.
+        """
+        from nanoeuler.formats.huggingface import load_gpt2
+
+        config, params = load_gpt2(Path(folder))
+        return cls(config, device=device, params=params)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Save to a folder that ``transformers`` loads unchanged; nothing is left half-written."""
+        from nanoeuler.formats.huggingface import save_gpt2
+
+        save_gpt2(Path(folder), self.config, self.ops.download(self.params))
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Host copies of all parameters by name."""
+        return self.layout.views(self.ops.download(self.params))
+
+    def activations(self, B: int, T: int, training: bool) -> Activations:
+        """The buffers for (B, T), kept from call to call and replaced when the size changes."""
+        a = self._acts
+        if a is None or (a.B, a.T) != (B, T) or (training and not a.training):
+            self._acts = None  # free the old buffers before the new ones are made
+            self._acts = Activations(self.ops, self.config, B, T, training)
+        if training and self.grads is None:
+            self.grads = self.ops.zeros((self.layout.n_params,))
+            self.g = self.layout.views(self.grads)
+        assert self._acts is not None
+        return self._acts
+
+    # ---- forward ------------------------------------------------------------------------------------
+    def forward(self, a: Activations, dropout: float = 0.0, seed: int = 0) -> None:
+        """From ``a.idx`` (B, T) to ``a.lnf`` (N, C), the final layer norm's output."""
+        ops, p, C = self.ops, self.p, self.config.n_embd
+        ops.embedding(a.embedded, a.idx, p["wte.weight"], p["wpe.weight"])
+        if dropout:
+            ops.dropout(a.embedded, a.embedded, dropout, _site(seed, 0, 0))
+        x = a.embedded.reshape(-1, C)  # the residual stream, (N, C)
+        for i, l in enumerate(a.layers):
+            ln1 = (l.ln1, l.mean1, l.rstd1)
+            h = f"h.{i}."
+            if i == 0:
+                ops.layernorm(*ln1, x, p[h + "ln_1.weight"], p[h + "ln_1.bias"])
+            else:
+                end = a.layers[i - 1].end
+                ops.add_layernorm(*ln1, end, x, a.delta, p[h + "ln_1.weight"], p[h + "ln_1.bias"])
+                x = end
+            ops.linear(l.qkv.reshape(-1, 3 * C), l.ln1, p[h + "attn.c_attn.weight"], p[h + "attn.c_attn.bias"])
+            ops.attention(l.att, l.lse, l.qkv, self.config.n_head, dropout, _site(seed, i, 1))
+            ops.linear(a.delta, l.att.reshape(-1, C), p[h + "attn.c_proj.weight"], p[h + "attn.c_proj.bias"])
+            if dropout:
+                ops.dropout(a.delta, a.delta, dropout, _site(seed, i, 2))
+            ln2 = (l.ln2, l.mean2, l.rstd2)
+            ops.add_layernorm(*ln2, l.mid, x, a.delta, p[h + "ln_2.weight"], p[h + "ln_2.bias"])
+            x = l.mid
+            ops.linear(l.act, l.ln2, p[h + "mlp.c_fc.weight"], p[h + "mlp.c_fc.bias"], pre_gelu=l.pre)
+            ops.linear(a.delta, l.act, p[h + "mlp.c_proj.weight"], p[h + "mlp.c_proj.bias"])
+            if dropout:
+                ops.dropout(a.delta, a.delta, dropout, _site(seed, i, 3))
+        end = a.layers[-1].end
+        ops.add_layernorm(a.lnf, a.meanf, a.rstdf, end, x, a.delta, p["ln_f.weight"], p["ln_f.bias"])
+
+    # ---- backward -----------------------------------------------------------------------------------
+    def backward(
+        self, a: Activations, scale: float, dropout: float = 0.0, seed: int = 0, accumulate: bool = False
+    ) -> None:
+        """Loss into ``a.losses`` (N,) and the gradients of ``scale * sum(losses)`` into ``self.grads``.
+
+        The forward pass in reverse. ``a.dresidual`` is the gradient of the residual stream: each branch reads
+        it, sends it back through its own operations, and adds what comes out to it.
+        """
+        ops, p, g, C = self.ops, self.p, self.g, self.config.n_embd
+        wte, acc = "wte.weight", accumulate
+        ops.classifier(a.losses, a.lnf, p[wte], a.targets, a.dln, g[wte], scale, acc)
+
+        def norm_backward(name: str, x: Array, mean: Array, rstd: Array, past: Array | None) -> None:
+            w, b = name + ".weight", name + ".bias"
+            ops.layernorm_backward(a.dresidual, g[w], g[b], a.dln, x, mean, rstd, p[w], past, acc)
+
+        def linear_backward(name: str, dx: Array, dout: Array, x: Array, pre: Array | None = None) -> None:
+            w, b = name + ".weight", name + ".bias"
+            ops.linear_backward(dx, g[w], g[b], dout, x, p[w], pre, acc)
+
+        def branch(layer: int, where: int) -> Array:
+            if not dropout:
+                return a.dresidual
+            ops.dropout(a.dbranch, a.dresidual, dropout, _site(seed, layer, where))
+            return a.dbranch
+
+        norm_backward("ln_f", a.layers[-1].end, a.meanf, a.rstdf, None)
+        for i in reversed(range(self.config.n_layer)):
+            l, h = a.layers[i], f"h.{i}."
+            x = a.layers[i - 1].end if i else a.embedded.reshape(-1, C)
+            linear_backward(h + "mlp.c_proj", a.dpre, branch(i, 3), l.act, l.pre)
+            linear_backward(h + "mlp.c_fc", a.dln, a.dpre, l.ln2)
+            norm_backward(h + "ln_2", l.mid, l.mean2, l.rstd2, a.dresidual)
+            linear_backward(h + "attn.c_proj", a.dln, branch(i, 2), l.att.reshape(-1, C))
+            datt = a.dln.reshape(a.B, a.T, C)
+            ops.attention_backward(a.dqkv, datt, l.att, l.lse, l.qkv, self.config.n_head, dropout, _site(seed, i, 1))
+            linear_backward(h + "attn.c_attn", a.dln, a.dqkv.reshape(-1, 3 * C), l.ln1)
+            norm_backward(h + "ln_1", x, l.mean1, l.rstd1, a.dresidual)
+        dembedded = a.dresidual.reshape(a.B, a.T, C)
+        if dropout:
+            ops.dropout(dembedded, dembedded, dropout, _site(seed, 0, 0))
+        ops.embedding_backward(g[wte], g["wpe.weight"], dembedded, a.idx, acc)
+
+    # ---- what callers use ---------------------------------------------------------------------------
+    def loss_and_grad(
+        self, x: np.ndarray, y: np.ndarray, seed: int = 0, scale: float = 1.0, accumulate: bool = False
+    ) -> float:
+        """Mean cross-entropy (nats) of targets ``y`` (B, T) after ``x`` (B, T); gradients into ``self.grads``.
+
+        Targets of -1 do not count. ``scale`` multiplies the gradient, not the loss returned; ``accumulate``
+        adds to the gradients there are; ``seed`` picks the dropout masks.
+        """
+        a = self._fill(x, y, training=True)
+        self.forward(a, self.config.dropout, seed)
+        n_valid = max(1, int(np.count_nonzero(y != -1)))
+        self.backward(a, scale / n_valid, self.config.dropout, seed, accumulate)
+        return float(self.ops.download(a.losses).sum(dtype=np.float64)) / n_valid
+
+    def loss(self, x: np.ndarray, y: np.ndarray) -> float:
+        """Mean cross-entropy (nats) without gradients and without dropout."""
+        return float(self.losses(x, y).sum(dtype=np.float64)) / max(1, int(np.count_nonzero(y != -1)))
+
+    def losses(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Cross-entropy of each token (B, T), 0 where the target is -1."""
+        a = self._fill(x, y, training=False)
+        self.forward(a)
+        self.ops.classifier(a.losses, a.lnf, self.p["wte.weight"], a.targets)
+        return self.ops.download(a.losses).reshape(x.shape)
+
+    def logits(self, x: np.ndarray, last_only: bool = False) -> np.ndarray:
+        """Logits after each token, (B, T, V), or after the last one, (B, V)."""
+        a = self._fill(x, None, training=False)
+        self.forward(a)
+        B, T, V, C = a.B, a.T, self.config.vocab_size, self.config.n_embd
+        rows = a.lnf.reshape(B, T, C)[:, -1, :] if last_only else a.lnf
+        out = self.ops.empty((B if last_only else B * T, V))
+        self.ops.logits(out, rows, self.p["wte.weight"])
+        return self.ops.download(out).reshape((B, V) if last_only else (B, T, V))
+
+    def _fill(self, x: np.ndarray, y: np.ndarray | None, training: bool) -> Activations:
+        if x.ndim != 2 or x.size == 0:
+            raise UserError(f"token ids must have shape (B, T) with at least one token, not {x.shape}")
+        if x.shape[1] > self.config.block_size:
+            raise UserError(
+                f"{x.shape[1]} tokens do not fit into the context of {self.config.block_size}: shorten the input"
+            )
+        V = self.config.vocab_size
+        if int(x.min()) < 0 or int(x.max()) >= V:
+            bad = int(x.max()) if int(x.max()) >= V else int(x.min())
+            raise UserError(f"token id {bad} is outside the model's vocabulary of {V}: is this the right tokenizer?")
+        a = self.activations(*x.shape, training=training)
+        self.ops.upload(a.idx, x)
+        if y is not None:
+            if y.shape != x.shape or int(y.min()) < -1 or int(y.max()) >= V:
+                raise UserError(f"targets must have shape {x.shape} and ids from -1 to {V - 1}")
+            self.ops.upload(a.targets, y.reshape(-1))
+        return a
+
+
+def _site(seed: int, layer: int, where: int) -> int:
+    """A dropout seed of its own for each place in the network (uint32)."""
+    return (seed * 0x9E3779B1 + layer * 4 + where + 1) & 0xFFFFFFFF
+
+
+__all__ = ["GPT"]
