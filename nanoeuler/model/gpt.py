@@ -86,8 +86,8 @@ class GPT:
         if dropout:
             ops.dropout(a.embedded, a.embedded, dropout, _site(seed, 0, 0))
         x = a.embedded.reshape(-1, C)  # the residual stream, (N, C)
-        for i, l in enumerate(a.layers):
-            ln1 = (l.ln1, l.mean1, l.rstd1)
+        for i, blk in enumerate(a.layers):
+            ln1 = (blk.ln1, blk.mean1, blk.rstd1)
             h = f"h.{i}."
             if i == 0:
                 ops.layernorm(*ln1, x, p[h + "ln_1.weight"], p[h + "ln_1.bias"])
@@ -95,16 +95,16 @@ class GPT:
                 end = a.layers[i - 1].end
                 ops.add_layernorm(*ln1, end, x, a.delta, p[h + "ln_1.weight"], p[h + "ln_1.bias"])
                 x = end
-            ops.linear(l.qkv.reshape(-1, 3 * C), l.ln1, p[h + "attn.c_attn.weight"], p[h + "attn.c_attn.bias"])
-            ops.attention(l.att, l.lse, l.qkv, self.config.n_head, dropout, _site(seed, i, 1))
-            ops.linear(a.delta, l.att.reshape(-1, C), p[h + "attn.c_proj.weight"], p[h + "attn.c_proj.bias"])
+            ops.linear(blk.qkv.reshape(-1, 3 * C), blk.ln1, p[h + "attn.c_attn.weight"], p[h + "attn.c_attn.bias"])
+            ops.attention(blk.att, blk.lse, blk.qkv, self.config.n_head, dropout, _site(seed, i, 1))
+            ops.linear(a.delta, blk.att.reshape(-1, C), p[h + "attn.c_proj.weight"], p[h + "attn.c_proj.bias"])
             if dropout:
                 ops.dropout(a.delta, a.delta, dropout, _site(seed, i, 2))
-            ln2 = (l.ln2, l.mean2, l.rstd2)
-            ops.add_layernorm(*ln2, l.mid, x, a.delta, p[h + "ln_2.weight"], p[h + "ln_2.bias"])
-            x = l.mid
-            ops.linear(l.act, l.ln2, p[h + "mlp.c_fc.weight"], p[h + "mlp.c_fc.bias"], pre_gelu=l.pre)
-            ops.linear(a.delta, l.act, p[h + "mlp.c_proj.weight"], p[h + "mlp.c_proj.bias"])
+            ln2 = (blk.ln2, blk.mean2, blk.rstd2)
+            ops.add_layernorm(*ln2, blk.mid, x, a.delta, p[h + "ln_2.weight"], p[h + "ln_2.bias"])
+            x = blk.mid
+            ops.linear(blk.act, blk.ln2, p[h + "mlp.c_fc.weight"], p[h + "mlp.c_fc.bias"], pre_gelu=blk.pre)
+            ops.linear(a.delta, blk.act, p[h + "mlp.c_proj.weight"], p[h + "mlp.c_proj.bias"])
             if dropout:
                 ops.dropout(a.delta, a.delta, dropout, _site(seed, i, 3))
         end = a.layers[-1].end
@@ -139,16 +139,18 @@ class GPT:
 
         norm_backward("ln_f", a.layers[-1].end, a.meanf, a.rstdf, None)
         for i in reversed(range(self.config.n_layer)):
-            l, h = a.layers[i], f"h.{i}."
+            blk, h = a.layers[i], f"h.{i}."
             x = a.layers[i - 1].end if i else a.embedded.reshape(-1, C)
-            linear_backward(h + "mlp.c_proj", a.dpre, branch(i, 3), l.act, l.pre)
-            linear_backward(h + "mlp.c_fc", a.dln, a.dpre, l.ln2)
-            norm_backward(h + "ln_2", l.mid, l.mean2, l.rstd2, a.dresidual)
-            linear_backward(h + "attn.c_proj", a.dln, branch(i, 2), l.att.reshape(-1, C))
+            linear_backward(h + "mlp.c_proj", a.dpre, branch(i, 3), blk.act, blk.pre)
+            linear_backward(h + "mlp.c_fc", a.dln, a.dpre, blk.ln2)
+            norm_backward(h + "ln_2", blk.mid, blk.mean2, blk.rstd2, a.dresidual)
+            linear_backward(h + "attn.c_proj", a.dln, branch(i, 2), blk.att.reshape(-1, C))
             datt = a.dln.reshape(a.B, a.T, C)
-            ops.attention_backward(a.dqkv, datt, l.att, l.lse, l.qkv, self.config.n_head, dropout, _site(seed, i, 1))
-            linear_backward(h + "attn.c_attn", a.dln, a.dqkv.reshape(-1, 3 * C), l.ln1)
-            norm_backward(h + "ln_1", x, l.mean1, l.rstd1, a.dresidual)
+            ops.attention_backward(
+                a.dqkv, datt, blk.att, blk.lse, blk.qkv, self.config.n_head, dropout, _site(seed, i, 1)
+            )
+            linear_backward(h + "attn.c_attn", a.dln, a.dqkv.reshape(-1, 3 * C), blk.ln1)
+            norm_backward(h + "ln_1", x, blk.mean1, blk.rstd1, a.dresidual)
         dembedded = a.dresidual.reshape(a.B, a.T, C)
         if dropout:
             ops.dropout(dembedded, dembedded, dropout, _site(seed, 0, 0))
