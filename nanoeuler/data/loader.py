@@ -1,0 +1,136 @@
+"""Batches out of a dataset, without state: the step number alone says which batch comes.
+
+An epoch cuts each file into windows of T+1 tokens, one every T tokens, so that each token is predicted once. Where the
+first window starts is random in each epoch (a token is not always seen in the same place of a window), and so is the
+order of the windows: a permutation that is computed, not stored (:mod:`nanoeuler.data.permutation`). Since
+``batch(step)`` is a pure function of (dataset, seed, B, T, step), a resumed run sees exactly what it would have seen.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import accumulate
+
+import numpy as np
+
+from nanoeuler.data.dataset import Dataset
+from nanoeuler.data.permutation import Permutation, hash64
+from nanoeuler.errors import UserError
+
+IGNORE = -1  # the target that counts for nothing in a loss
+
+Batch = tuple[np.ndarray, np.ndarray]
+
+
+class Loader:
+    """Random-order batches of ``B`` windows of ``T`` tokens; ``y`` is ``x`` shifted by one.
+
+    A batch may span two epochs, so that no window is dropped. Raises UserError if no file of ``dataset`` holds a
+    single window of T+1 tokens.
+    """
+
+    def __init__(self, dataset: Dataset, B: int, T: int, seed: int, shuffle: bool = True) -> None:
+        if B < 1 or T < 1:
+            raise UserError(f"batch size and block size must be at least 1, got {B} and {T}")
+        self.dataset, self.B, self.T, self.seed, self.shuffle = dataset, B, T, seed, shuffle
+        self._tokens = [file.tokens for file in dataset.files]
+        # Windows a file gives at *every* start below T, so that all epochs are equally long. A file too short
+        # for that gives one window, and starts it where it still fits.
+        self._counts = [max((len(t) - T) // T, int(len(t) > T)) for t in self._tokens]
+        self._ends = list(accumulate(self._counts))
+        self.windows_per_epoch = self._ends[-1]
+        if self.windows_per_epoch == 0:
+            _refuse_short(dataset, T)
+        # Remembering what was computed last changes no result: it only spares computing it at each call.
+        self._order = lru_cache(maxsize=2)(self._compute_order)
+        self._starts = lru_cache(maxsize=2)(self._compute_starts)
+
+    @property
+    def tokens_per_batch(self) -> int:
+        return self.B * self.T
+
+    @property
+    def steps_per_epoch(self) -> float:
+        """Batches in an epoch, not rounded: batches run across epochs."""
+        return self.windows_per_epoch / self.B
+
+    def epoch(self, step: int) -> float:
+        """Epochs seen before batch ``step``."""
+        return step * self.B / self.windows_per_epoch
+
+    def batch(self, step: int, out: Batch | None = None) -> Batch:
+        """Batch number ``step`` (from 0): ``x`` and ``y``, int32 (B, T), written into ``out`` if given."""
+        x, y = out if out is not None else (np.empty((self.B, self.T), np.int32) for _ in range(2))
+        T = self.T
+        for b in range(self.B):
+            epoch, position = divmod(step * self.B + b, self.windows_per_epoch)
+            file, start = self._window(epoch, position)
+            tokens = self._tokens[file]
+            x[b] = tokens[start : start + T]
+            y[b] = tokens[start + 1 : start + T + 1]
+        return x, y
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Batches 0, 1, 2, … without end, in fresh arrays."""
+        step = 0
+        while True:
+            yield self.batch(step)
+            step += 1
+
+    def _window(self, epoch: int, position: int) -> tuple[int, int]:
+        """(file, first token) of the window that epoch ``epoch`` visits at ``position``."""
+        if self.shuffle:
+            block, within = divmod(position, _ORDER_BLOCK)
+            position = self._order(epoch, block)[within]
+        file = bisect_right(self._ends, position)
+        window = position - (self._ends[file] - self._counts[file])
+        return file, self._starts(epoch)[file] + window * self.T
+
+    def _compute_order(self, epoch: int, block: int) -> list[int]:
+        """A stretch of the epoch's permutation; whole stretches, as NumPy is slow one number at a time."""
+        n, first = self.windows_per_epoch, block * _ORDER_BLOCK
+        positions = np.arange(first, min(first + _ORDER_BLOCK, n))
+        return Permutation(n, (self.seed, epoch))(positions).tolist()
+
+    def _compute_starts(self, epoch: int) -> list[int]:
+        """Where the first window of each file starts in this epoch."""
+        T = self.T
+        if not self.shuffle:
+            return [0] * len(self._tokens)
+        choices = [max(1, min(T, len(t) - n * T)) for t, n in zip(self._tokens, self._counts)]
+        return [hash64(self.seed, epoch, file, 1) % c for file, c in enumerate(choices)]
+
+
+_ORDER_BLOCK = 1024
+
+
+def eval_batches(dataset: Dataset, B: int, T: int, max_tokens: int | None = None) -> Iterator[Batch]:
+    """Walk through the split once, in order: ``(x, y)``, int32 (B, T), in fresh arrays.
+
+    Windows do not overlap, and each token but the first of each file is a target exactly once. Places beyond a
+    file's end, and rows beyond the last window, have x = 0 and the target -1, to be ignored. ``max_tokens`` stops
+    after the windows that hold that many targets (at least one window). UserError if there is nothing to predict.
+    """
+    windows = [(file.tokens, s) for file in dataset.files for s in range(0, len(file) - 1, T)]
+    if not windows:
+        _refuse_short(dataset, 1)
+    if max_tokens is not None:
+        windows = windows[: max(1, max_tokens // T)]
+    for first in range(0, len(windows), B):
+        x = np.zeros((B, T), np.int32)
+        y = np.full((B, T), IGNORE, np.int32)
+        for b, (tokens, start) in enumerate(windows[first : first + B]):
+            window = tokens[start : start + T + 1]
+            x[b, : len(window) - 1] = window[:-1]
+            y[b, : len(window) - 1] = window[1:]
+        yield x, y
+
+
+def _refuse_short(dataset: Dataset, T: int) -> None:
+    longest = max(map(len, dataset.files))
+    where = dataset.folder or dataset.files[0].path
+    raise UserError(
+        f"the {dataset.split} data in {where} is too short: block_size {T} needs {T + 1} tokens in one file, "
+        f"the longest has {longest}; "
+        + (f"a block_size of at most {longest - 1} fits" if longest > 1 else "add more text")
+    )

@@ -1,0 +1,305 @@
+"""Text in, token shards out: ``prepare(["book.txt"], "data/book", tokenizer)``.
+
+The files are read twice. The first pass decodes everything and counts, so that a bad byte in the last file is
+reported within seconds and the split is exact; the second encodes. Both stream: memory does not grow with the text.
+
+**The split.** From 20 documents on, whole documents go to validation: exactly the chosen share of them, picked by a
+permutation of the document numbers that the seed determines. With fewer documents the last part of the text goes
+there, cut by characters as nanoGPT cuts Shakespeare: ``data[:int(n*0.9)]`` and ``data[int(n*0.9):]``.
+"""
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from nanoeuler.data.permutation import Permutation, hash64
+from nanoeuler.data.shards import MAX_VOCAB, TOKENS_PER_SHARD, ShardWriter, full_disk_is_user_error
+from nanoeuler.data.text import find_files, read_pieces
+from nanoeuler.errors import UserError
+
+META_NAME = "meta.json"
+META_FORMAT = "nanoeuler-data"
+STAGING_NAME = ".preparing"  # where the new set grows; left behind without a meta.json by an interruption
+MANY_DOCUMENTS = 20
+
+Progress = Callable[[str, int, int], None]
+"""``progress(stage, done, total)`` in bytes; stages are ``"read"``, ``"encode"`` and ``"download"``."""
+
+
+class TokenizerLike(Protocol):
+    """What preparing needs of a tokenizer."""
+
+    @property
+    def n_vocab(self) -> int: ...
+
+    @property
+    def eot_id(self) -> int | None: ...
+
+    def encode_array(self, text: str) -> np.ndarray: ...
+
+    def save(self, folder: Path) -> Any: ...
+
+
+@dataclass
+class SplitReport:
+    """One split: its tokens, the UTF-8 bytes of its text (separators count none), documents and shard names."""
+
+    tokens: int = 0
+    bytes: int = 0
+    documents: int = 0
+    shards: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class PrepareReport:
+    """What :func:`prepare` made. ``split`` is ``"documents"``, ``"characters"`` or ``"files"``."""
+
+    out_dir: Path
+    n_documents: int
+    split: str
+    train: SplitReport
+    val: SplitReport
+
+
+@dataclass
+class _Source:
+    """One input file and what the first pass counted in it."""
+
+    path: Path
+    is_val: bool = False
+    documents: int = 0
+    chars: int = 0
+    bytes: int = 0
+
+
+def prepare(
+    inputs: Sequence[Path | str],
+    out_dir: Path | str,
+    tokenizer: TokenizerLike,
+    val_fraction: float = 0.1,
+    seed: int = 1337,
+    append_eot: bool = True,
+    progress: Progress | None = None,
+    *,
+    val_docs: int | None = None,
+    val_inputs: Sequence[Path | str] = (),
+    text_field: str = "text",
+    tokens_per_shard: int = TOKENS_PER_SHARD,
+) -> PrepareReport:
+    """Encode ``inputs`` into ``out_dir``: ``train_*.bin``, ``val_*.bin``, the tokenizer's files, ``meta.json``.
+
+    ``inputs`` are text files, JSON lines and folders (see :mod:`nanoeuler.data.text`). What goes to validation:
+    the share ``val_fraction`` (0 for none), or exactly ``val_docs`` documents, or the files of ``val_inputs``.
+    After each document comes the tokenizer's end-of-text id, if it has one and ``append_eot`` is true.
+
+    Nothing is half-written: the set appears in ``out_dir`` when complete, and only then replaces an earlier one.
+    Raises UserError for unreadable input, a vocabulary over 65536, a split without text, or a full disk.
+    """
+    if not 0 <= val_fraction < 1:
+        raise UserError(f"val_fraction must be at least 0 and below 1, got {val_fraction}")
+    if tokenizer.n_vocab > MAX_VOCAB:
+        raise UserError(
+            f"a vocabulary of {tokenizer.n_vocab} does not fit in 16-bit tokens: at most {MAX_VOCAB}"
+        )
+    sources = [_Source(path) for path in find_files(inputs)]
+    if val_inputs:
+        sources += [_Source(path, is_val=True) for path in find_files(val_inputs)]
+    _count(sources, text_field, progress)
+    rule, route = _choose_split(sources, val_fraction, val_docs, seed)
+
+    with _staged(Path(out_dir)) as staging:
+        train, val = _encode(
+            sources, route, staging, tokenizer, append_eot, text_field, tokens_per_shard, progress
+        )
+        report = PrepareReport(Path(out_dir), sum(s.documents for s in sources), rule, train, val)
+        tokenizer.save(staging)
+        meta = {
+            "format": META_FORMAT,
+            "version": 1,
+            "tokenizer": getattr(tokenizer, "kind", type(tokenizer).__name__),
+            "n_vocab": tokenizer.n_vocab,
+            "eot_id": tokenizer.eot_id if append_eot else None,
+            "train": asdict(train),
+            "val": asdict(val),
+            "split": rule,
+            "val_fraction": val_fraction,
+            "val_docs": val_docs,
+            "seed": seed,
+            "inputs": [source.path.as_posix() for source in sources],
+        }
+        _write_meta(staging, meta)
+    return report
+
+
+def _count(sources: list[_Source], text_field: str, progress: Progress | None) -> None:
+    """The first pass: decode every file, count documents, characters and bytes."""
+    total = sum(source.path.stat().st_size for source in sources)
+    done = 0
+    for source in sources:
+        for piece in read_pieces(source.path, text_field):
+            size = _utf8_size(piece.text)
+            source.documents += piece.ends
+            source.chars += len(piece.text)
+            source.bytes += size
+            if progress:
+                progress("read", min(done + source.bytes, total), total)
+        if source.documents == 0:
+            raise UserError(f"{source.path} is empty: there is no text in it")
+        done += source.path.stat().st_size
+    if progress:
+        progress("read", total, total)
+
+
+def _utf8_size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8"))
+
+
+Route = Callable[["_Source", int, int], float]
+"""``route(source, document, char)``: how many characters from here on belong to training (may be inf)."""
+
+
+def _choose_split(
+    sources: list[_Source], val_fraction: float, val_docs: int | None, seed: int
+) -> tuple[str, Route]:
+    """Name the rule of the split, and give the function that applies it."""
+    if any(source.is_val for source in sources):
+        if val_docs is not None:
+            raise UserError("val_docs and val_inputs contradict each other: give one of the two")
+        return "files", lambda source, document, char: 0 if source.is_val else np.inf
+
+    n_documents = sum(source.documents for source in sources)
+    if val_docs is not None and not 0 <= val_docs < n_documents:
+        raise UserError(
+            f"val_docs must be 0 to {n_documents - 1} with {n_documents} documents, got {val_docs}"
+        )
+    if val_docs is None and n_documents < MANY_DOCUMENTS:
+        n_chars = sum(source.chars for source in sources)
+        n_train = int(n_chars * (1 - val_fraction))
+        if n_train == 0:
+            raise UserError(f"{n_chars} characters are too few to split: add text or set val_fraction to 0")
+        return "characters", lambda source, document, char: max(0, n_train - char)
+
+    n_val = val_docs if val_docs is not None else round(n_documents * val_fraction)
+    if val_fraction > 0 and val_docs is None:
+        n_val = max(1, n_val)
+    rank = Permutation(n_documents, (hash64(seed), 0x5917))
+    return "documents", lambda source, document, char: 0 if rank(np.array([document]))[0] < n_val else np.inf
+
+
+class _Split:
+    """One split while it grows: encodes text into shards and counts."""
+
+    def __init__(self, writer: ShardWriter, tokenizer: TokenizerLike, append_eot: bool) -> None:
+        self.writer, self.tokenizer, self.report = writer, tokenizer, SplitReport()
+        eot_id = tokenizer.eot_id if append_eot else None
+        self.eot = None if eot_id is None else np.array([eot_id], dtype=np.uint16)
+
+    def add(self, text: str) -> None:
+        if text:
+            self.writer.write(self.tokenizer.encode_array(text))
+            self.report.bytes += _utf8_size(text)
+
+    def end_document(self) -> None:
+        if self.eot is not None:
+            self.writer.write(self.eot)
+        self.report.documents += 1
+
+    def finish(self) -> SplitReport:
+        self.writer.finish()
+        self.report.tokens = self.writer.n_tokens
+        self.report.shards = [path.name for path in self.writer.paths]
+        return self.report
+
+
+def _encode(
+    sources: list[_Source],
+    route: Route,
+    folder: Path,
+    tokenizer: TokenizerLike,
+    append_eot: bool,
+    text_field: str,
+    tokens_per_shard: int,
+    progress: Progress | None,
+) -> tuple[SplitReport, SplitReport]:
+    """The second pass: encode every piece into the split it belongs to."""
+    total = sum(source.bytes for source in sources)
+    document = char = 0
+    with (
+        ShardWriter(folder, "train", tokens_per_shard) as train_writer,
+        ShardWriter(folder, "val", tokens_per_shard) as val_writer,
+    ):
+        train = _Split(train_writer, tokenizer, append_eot)
+        val = _Split(val_writer, tokenizer, append_eot)
+        for source in sources:
+            for piece in read_pieces(source.path, text_field):
+                to_train = int(min(route(source, document, char), len(piece.text)))
+                try:
+                    train.add(piece.text[:to_train])
+                    val.add(piece.text[to_train:])
+                except UserError as error:  # say, a character that a character vocabulary lacks
+                    raise UserError(f"{source.path}: {error}") from error
+                char += len(piece.text)
+                if piece.ends:
+                    (train if to_train == len(piece.text) > 0 else val).end_document()
+                    document += 1
+                if progress:
+                    progress("encode", train.report.bytes + val.report.bytes, total)
+        return train.finish(), val.finish()
+
+
+@contextlib.contextmanager
+def _staged(out_dir: Path) -> Iterator[Path]:
+    """A folder to fill; upon success its files move to ``out_dir`` and those of an earlier set go, else it vanishes.
+
+    ``meta.json`` leaves first and arrives last: whoever finds one finds a whole set behind it.
+    """
+    existed = out_dir.exists()
+    staging = out_dir / STAGING_NAME
+    try:
+        with full_disk_is_user_error(out_dir):
+            if out_dir.is_file():
+                raise UserError(f"{out_dir} is a file: name a folder for the prepared data")
+            shutil.rmtree(staging, ignore_errors=True)
+            staging.mkdir(parents=True)
+            yield staging
+            new = sorted(path.name for path in staging.iterdir())
+            old = _files_of_set(out_dir)
+            (out_dir / META_NAME).unlink(missing_ok=True)
+            for name in sorted(set(old) - set(new)):
+                (out_dir / name).unlink(missing_ok=True)
+            for name in sorted(new, key=lambda name: name == META_NAME):
+                (staging / name).replace(out_dir / name)
+            staging.rmdir()
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        if not existed:
+            with contextlib.suppress(OSError):
+                out_dir.rmdir()
+        raise
+
+
+def _files_of_set(folder: Path) -> list[str]:
+    meta = read_meta(folder)
+    return [] if meta is None else list(meta["files"])
+
+
+def _write_meta(folder: Path, meta: dict[str, Any]) -> None:
+    meta["files"] = sorted(path.name for path in folder.iterdir())
+    with (folder / META_NAME).open("w", encoding="utf-8", newline="\n") as file:
+        json.dump(meta, file, indent=2, ensure_ascii=False)
+        file.write("\n")
+
+
+def read_meta(folder: Path) -> dict[str, Any] | None:
+    """The ``meta.json`` of a prepared folder; None where there is none, or another program's."""
+    try:
+        meta = json.loads((folder / META_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return meta if isinstance(meta, dict) and meta.get("format") == META_FORMAT else None
