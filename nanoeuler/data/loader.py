@@ -42,7 +42,7 @@ class Loader:
         if self.windows_per_epoch == 0:
             _refuse_short(dataset, T)
         # Remembering what was computed last changes no result: it only spares computing it at each call.
-        self._order = lru_cache(maxsize=2)(self._compute_order)
+        self._order = lru_cache(maxsize=2)(self._compute_order)  # two: a batch may span two epochs
         self._starts = lru_cache(maxsize=2)(self._compute_starts)
 
     @property
@@ -80,17 +80,13 @@ class Loader:
     def _window(self, epoch: int, position: int) -> tuple[int, int]:
         """(file, first token) of the window that epoch ``epoch`` visits at ``position``."""
         if self.shuffle:
-            block, within = divmod(position, _ORDER_BLOCK)
-            position = self._order(epoch, block)[within]
+            position = self._order(epoch)[position]
         file = bisect_right(self._ends, position)
         window = position - (self._ends[file] - self._counts[file])
         return file, self._starts(epoch)[file] + window * self.T
 
-    def _compute_order(self, epoch: int, block: int) -> list[int]:
-        """A stretch of the epoch's permutation; whole stretches, as NumPy is slow one number at a time."""
-        n, first = self.windows_per_epoch, block * _ORDER_BLOCK
-        positions = np.arange(first, min(first + _ORDER_BLOCK, n))
-        return Permutation(n, (self.seed, epoch))(positions).tolist()
+    def _compute_order(self, epoch: int) -> Permutation:
+        return Permutation(self.windows_per_epoch, (self.seed, epoch))
 
     def _compute_starts(self, epoch: int) -> list[int]:
         """Where the first window of each file starts in this epoch."""
@@ -99,9 +95,6 @@ class Loader:
             return [0] * len(self._tokens)
         choices = [max(1, min(T, len(t) - n * T)) for t, n in zip(self._tokens, self._counts)]
         return [hash64(self.seed, epoch, file, 1) % c for file, c in enumerate(choices)]
-
-
-_ORDER_BLOCK = 1024
 
 
 def eval_batches(dataset: Dataset, B: int, T: int, max_tokens: int | None = None) -> Iterator[Batch]:

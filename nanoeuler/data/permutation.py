@@ -17,6 +17,7 @@ import numpy as np
 
 _MASK64 = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15  # 2^64 / golden ratio, SplitMix64's increment
+_BLOCK = 1024  # positions computed together, as NumPy is slow one number at a time
 _ROUNDS = 8  # each xors one half; Luby and Rackoff prove four enough for a perfect hash
 
 
@@ -45,11 +46,12 @@ def _mix(x: np.ndarray) -> np.ndarray:
 class Permutation:
     """The permutation of ``range(n)`` that belongs to ``key`` (a tuple of integers, say seed and epoch).
 
-    Call it with an int64 array of positions below ``n`` to get an int64 array of the same shape.
+    Call it with an integer array of positions below ``n`` to get an int64 array of the same shape, or index it with
+    one position, which is fast for positions in ascending order.
 
     >>> p = Permutation(5, (42, 0))
-    >>> sorted(p(np.arange(5)).tolist())
-    [0, 1, 2, 3, 4]
+    >>> sorted(p(np.arange(5)).tolist()), [p[i] for i in range(5)] == p(np.arange(5)).tolist()
+    ([0, 1, 2, 3, 4], True)
     """
 
     def __init__(self, n: int, key: tuple[int, ...]) -> None:
@@ -61,6 +63,7 @@ class Permutation:
         self._right_mask = np.uint64((1 << ((bits + 1) // 2)) - 1)
         self._left_mask = np.uint64((1 << (bits // 2)) - 1)
         self._keys = [np.uint64(hash64(*key, n, r)) for r in range(_ROUNDS)]
+        self._cached: tuple[int, list[int]] = (-1, [])  # the block of positions computed last: number, values
 
     def _feistel(self, x: np.ndarray) -> np.ndarray:
         left, right = x >> self._right_bits, x & self._right_mask
@@ -74,3 +77,12 @@ class Permutation:
         while (outside := x >= self.n).any():
             x[outside] = self._feistel(x[outside])
         return x.astype(np.int64)
+
+    def __getitem__(self, position: int) -> int:
+        block, within = divmod(position, _BLOCK)
+        number, values = self._cached
+        if number != block:
+            first = block * _BLOCK
+            values = self(np.arange(first, min(first + _BLOCK, self.n))).tolist()
+            self._cached = (block, values)
+        return values[within]

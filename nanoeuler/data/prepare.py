@@ -9,19 +9,22 @@ there, cut by characters as nanoGPT cuts Shakespeare: ``data[:int(n*0.9)]`` and 
 """
 
 import contextlib
+import filecmp
 import json
+import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from nanoeuler.data.permutation import Permutation, hash64
-from nanoeuler.data.shards import MAX_VOCAB, TOKENS_PER_SHARD, ShardWriter, full_disk_is_user_error
+from nanoeuler.data.permutation import Permutation
+from nanoeuler.data.shards import MAX_VOCAB, TOKENS_PER_SHARD, ShardWriter, writing
 from nanoeuler.data.text import find_files, read_pieces
 from nanoeuler.errors import UserError
+from nanoeuler.tokenizer.base import BaseTokenizer
 
 META_NAME = "meta.json"
 META_FORMAT = "nanoeuler-data"
@@ -30,20 +33,6 @@ MANY_DOCUMENTS = 20
 
 Progress = Callable[[str, int, int], None]
 """``progress(stage, done, total)`` in bytes; stages are ``"read"``, ``"encode"`` and ``"download"``."""
-
-
-class TokenizerLike(Protocol):
-    """What preparing needs of a tokenizer."""
-
-    @property
-    def n_vocab(self) -> int: ...
-
-    @property
-    def eot_id(self) -> int | None: ...
-
-    def encode_array(self, text: str) -> np.ndarray: ...
-
-    def save(self, folder: Path) -> Any: ...
 
 
 @dataclass
@@ -81,7 +70,7 @@ class _Source:
 def prepare(
     inputs: Sequence[Path | str],
     out_dir: Path | str,
-    tokenizer: TokenizerLike,
+    tokenizer: BaseTokenizer,
     val_fraction: float = 0.1,
     seed: int = 1337,
     append_eot: bool = True,
@@ -113,20 +102,25 @@ def prepare(
     _count(sources, text_field, progress)
     rule, route = _choose_split(sources, val_fraction, val_docs, seed)
 
-    with _staged(Path(out_dir)) as staging:
-        train, val = _encode(
-            sources, route, staging, tokenizer, append_eot, text_field, tokens_per_shard, progress
-        )
-        report = PrepareReport(Path(out_dir), sum(s.documents for s in sources), rule, train, val)
-        tokenizer.save(staging)
+    out_dir = Path(out_dir)
+    with (
+        _staged(out_dir, tokenizer) as staging,
+        ShardWriter(staging, "train", tokens_per_shard) as train_writer,
+        ShardWriter(staging, "val", tokens_per_shard) as val_writer,
+    ):
+        train = _Split(train_writer, tokenizer, append_eot)
+        val = _Split(val_writer, tokenizer, append_eot)
+        _encode(sources, route, train, val, text_field, progress)
+        n_documents = sum(source.documents for source in sources)
+        report = PrepareReport(out_dir, n_documents, rule, train.finish(), val.finish())
         meta = {
             "format": META_FORMAT,
             "version": 1,
-            "tokenizer": getattr(tokenizer, "kind", type(tokenizer).__name__),
+            "tokenizer": type(tokenizer).__name__,
             "n_vocab": tokenizer.n_vocab,
-            "eot_id": tokenizer.eot_id if append_eot else None,
-            "train": asdict(train),
-            "val": asdict(val),
+            "eot_id": train.eot_id,
+            "train": asdict(report.train),
+            "val": asdict(report.val),
             "split": rule,
             "val_fraction": val_fraction,
             "val_docs": val_docs,
@@ -171,7 +165,7 @@ def _choose_split(
     if any(source.is_val for source in sources):
         if val_docs is not None:
             raise UserError("val_docs and val_inputs contradict each other: give one of the two")
-        return "files", lambda source, document, char: 0 if source.is_val else np.inf
+        return "files", lambda source, document, char: 0 if source.is_val else math.inf
 
     n_documents = sum(source.documents for source in sources)
     if val_docs is not None and not 0 <= val_docs < n_documents:
@@ -185,30 +179,32 @@ def _choose_split(
             raise UserError(f"{n_chars} characters are too few to split: add text or set val_fraction to 0")
         return "characters", lambda source, document, char: max(0, n_train - char)
 
-    n_val = val_docs if val_docs is not None else round(n_documents * val_fraction)
-    if val_fraction > 0 and val_docs is None:
-        n_val = max(1, n_val)
-    rank = Permutation(n_documents, (hash64(seed), 0x5917))
-    return "documents", lambda source, document, char: 0 if rank(np.array([document]))[0] < n_val else np.inf
+    n_val = val_docs
+    if n_val is None:
+        n_val = min(max(round(n_documents * val_fraction), int(val_fraction > 0)), n_documents - 1)
+    rank = Permutation(n_documents, (seed, n_documents))
+    return "documents", lambda source, document, char: 0 if rank[document] < n_val else math.inf
 
 
 class _Split:
     """One split while it grows: encodes text into shards and counts."""
 
-    def __init__(self, writer: ShardWriter, tokenizer: TokenizerLike, append_eot: bool) -> None:
+    def __init__(self, writer: ShardWriter, tokenizer: BaseTokenizer, append_eot: bool) -> None:
         self.writer, self.tokenizer, self.report = writer, tokenizer, SplitReport()
-        eot_id = tokenizer.eot_id if append_eot else None
-        self.eot = None if eot_id is None else np.array([eot_id], dtype=np.uint16)
+        self.eot_id = tokenizer.eot_id if append_eot else None
+        self._document = -1  # the one added to last
 
-    def add(self, text: str) -> None:
-        if text:
-            self.writer.write(self.tokenizer.encode_array(text))
-            self.report.bytes += _utf8_size(text)
+    def add(self, text: str, document: int) -> None:
+        if not text:
+            return
+        self.writer.write(self.tokenizer.encode_array(text))
+        self.report.bytes += _utf8_size(text)
+        self.report.documents += document != self._document
+        self._document = document
 
     def end_document(self) -> None:
-        if self.eot is not None:
-            self.writer.write(self.eot)
-        self.report.documents += 1
+        if self.eot_id is not None:
+            self.writer.write(np.array([self.eot_id]))
 
     def finish(self) -> SplitReport:
         self.writer.finish()
@@ -220,60 +216,60 @@ class _Split:
 def _encode(
     sources: list[_Source],
     route: Route,
-    folder: Path,
-    tokenizer: TokenizerLike,
-    append_eot: bool,
+    train: _Split,
+    val: _Split,
     text_field: str,
-    tokens_per_shard: int,
     progress: Progress | None,
-) -> tuple[SplitReport, SplitReport]:
+) -> None:
     """The second pass: encode every piece into the split it belongs to."""
     total = sum(source.bytes for source in sources)
     document = char = 0
-    with (
-        ShardWriter(folder, "train", tokens_per_shard) as train_writer,
-        ShardWriter(folder, "val", tokens_per_shard) as val_writer,
-    ):
-        train = _Split(train_writer, tokenizer, append_eot)
-        val = _Split(val_writer, tokenizer, append_eot)
-        for source in sources:
-            for piece in read_pieces(source.path, text_field):
-                to_train = int(min(route(source, document, char), len(piece.text)))
-                try:
-                    train.add(piece.text[:to_train])
-                    val.add(piece.text[to_train:])
-                except UserError as error:  # say, a character that a character vocabulary lacks
-                    raise UserError(f"{source.path}: {error}") from error
-                char += len(piece.text)
-                if piece.ends:
-                    (train if to_train == len(piece.text) > 0 else val).end_document()
-                    document += 1
-                if progress:
-                    progress("encode", train.report.bytes + val.report.bytes, total)
-        return train.finish(), val.finish()
+    for source in sources:
+        owner = train  # the split that got the document's latest text, and will get its end
+        for piece in read_pieces(source.path, text_field):
+            cut = int(min(route(source, document, char), len(piece.text)))
+            try:
+                train.add(piece.text[:cut], document)
+                val.add(piece.text[cut:], document)
+            except UserError as error:  # say, a character that a character vocabulary lacks
+                raise UserError(f"{source.path}: {error}") from error
+            if piece.text:
+                owner = train if cut == len(piece.text) else val
+            char += len(piece.text)
+            if piece.ends:
+                owner.end_document()
+                document += 1
+            if progress:
+                progress("encode", train.report.bytes + val.report.bytes, total)
 
 
 @contextlib.contextmanager
-def _staged(out_dir: Path) -> Iterator[Path]:
-    """A folder to fill; upon success its files move to ``out_dir`` and those of an earlier set go, else it vanishes.
+def _staged(out_dir: Path, tokenizer: BaseTokenizer) -> Iterator[Path]:
+    """A folder to fill, with the tokenizer's files in it already.
 
-    ``meta.json`` leaves first and arrives last: whoever finds one finds a whole set behind it.
+    Upon success its files move to ``out_dir`` and those of an earlier set go; upon failure it vanishes. ``meta.json``
+    leaves first and arrives last: whoever finds one finds a whole set behind it.
     """
+    if out_dir.is_file():
+        raise UserError(f"{out_dir} is a file: name a folder for the prepared data")
     existed = out_dir.exists()
     staging = out_dir / STAGING_NAME
+    interrupted = staging.exists()
+    earlier = read_meta(out_dir)
+    old = set() if earlier is None else set(earlier["files"])
     try:
-        with full_disk_is_user_error(out_dir):
-            if out_dir.is_file():
-                raise UserError(f"{out_dir} is a file: name a folder for the prepared data")
+        with writing(out_dir):
             shutil.rmtree(staging, ignore_errors=True)
             staging.mkdir(parents=True)
+            tokenizer.save(staging)
+            if not interrupted:
+                _refuse_to_overwrite(out_dir, staging, old)
             yield staging
-            new = sorted(path.name for path in staging.iterdir())
-            old = _files_of_set(out_dir)
+            new = {path.name for path in staging.iterdir()}
             (out_dir / META_NAME).unlink(missing_ok=True)
-            for name in sorted(set(old) - set(new)):
+            for name in sorted(old - new):
                 (out_dir / name).unlink(missing_ok=True)
-            for name in sorted(new, key=lambda name: name == META_NAME):
+            for name in sorted(new, key=lambda name: (name == META_NAME, name)):
                 (staging / name).replace(out_dir / name)
             staging.rmdir()
     except BaseException:
@@ -284,13 +280,23 @@ def _staged(out_dir: Path) -> Iterator[Path]:
         raise
 
 
-def _files_of_set(folder: Path) -> list[str]:
-    meta = read_meta(folder)
-    return [] if meta is None else list(meta["files"])
+def _refuse_to_overwrite(out_dir: Path, staging: Path, old: set[str]) -> None:
+    """Stop before the work if ``out_dir`` holds a file of ours by name that no earlier prepare wrote."""
+    staged = {path.name for path in staging.iterdir()}
+    for name in sorted(staged | {META_NAME, "train_000000.bin", "val_000000.bin"}):
+        path = out_dir / name
+        if not path.exists() or name in old:
+            continue
+        if name in staged and filecmp.cmp(path, staging / name, shallow=False):
+            continue  # the same tokenizer, saved here before
+        raise UserError(
+            f"{path} exists and is not part of a prepared set: choose another folder, or move it away"
+        )
 
 
 def _write_meta(folder: Path, meta: dict[str, Any]) -> None:
     meta["files"] = sorted(path.name for path in folder.iterdir())
+    meta["files"].append(META_NAME)
     with (folder / META_NAME).open("w", encoding="utf-8", newline="\n") as file:
         json.dump(meta, file, indent=2, ensure_ascii=False)
         file.write("\n")

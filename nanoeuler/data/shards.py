@@ -34,8 +34,8 @@ _FOREIGN = {  # what else llm.c writes with a magic number, so that a mix-up is 
 
 
 @contextlib.contextmanager
-def full_disk_is_user_error(path: Path) -> Iterator[None]:
-    """Turn "no space left" while writing ``path`` into a :class:`UserError`."""
+def writing(path: Path) -> Iterator[None]:
+    """Turn what the system says against writing ``path`` (disk full, no permission) into a :class:`UserError`."""
     try:
         yield
     except OSError as error:
@@ -43,7 +43,7 @@ def full_disk_is_user_error(path: Path) -> Iterator[None]:
             raise UserError(
                 f"the disk is full while writing {path}: free some space or choose another folder"
             ) from error
-        raise
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _header(n_tokens: int) -> bytes:
@@ -143,7 +143,7 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
     """A binary file that appears under its name only when complete and on the disk."""
     temporary = path.with_name(path.name + ".tmp")
     try:
-        with full_disk_is_user_error(path):
+        with writing(path):
             with temporary.open("wb") as file:
                 yield file
                 file.flush()
@@ -208,7 +208,7 @@ class ShardWriter:
         data = _as_uint16(tokens)
         while len(data):
             room = self.tokens_per_shard - self._in_shard
-            with full_disk_is_user_error(self.folder):
+            with writing(self.folder):
                 if self._file is None:
                     self._file = self._next_shard()
                 self._file.write(data[:room].tobytes())
@@ -222,7 +222,7 @@ class ShardWriter:
         """Complete the shard in progress, if there is one; the next ``write`` starts another."""
         if self._file is None:
             return
-        with full_disk_is_user_error(self.folder):
+        with writing(self.folder):
             self._file.seek(0)
             self._file.write(_header(self._in_shard))
             self._file.flush()

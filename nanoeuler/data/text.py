@@ -48,8 +48,10 @@ def find_files(inputs: Sequence[Path | str]) -> list[Path]:
     for path in map(Path, inputs):
         if path.is_dir():
             files += _files_in(path)
-        elif path.exists():
+        elif path.is_file():
             files.append(path)
+        elif path.exists():
+            raise UserError(f"{path} is no regular file: the data is read twice, so save it to a file first")
         else:
             raise UserError(f"no such file or folder: {path}")
     return files
