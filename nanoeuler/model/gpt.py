@@ -203,7 +203,7 @@ class GPT:
         if int(x.min()) < 0 or int(x.max()) >= V:
             bad = int(x.max()) if int(x.max()) >= V else int(x.min())
             raise UserError(f"token id {bad} is outside the model's vocabulary of {V}: is this the right tokenizer?")
-        a = self.activations(*x.shape, training=training)
+        a = self.activations(x.shape[0], x.shape[1], training)
         self.ops.upload(a.idx, x)
         if y is not None:
             if y.shape != x.shape or int(y.min()) < -1 or int(y.max()) >= V:

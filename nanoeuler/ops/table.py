@@ -58,7 +58,10 @@ class Ops(Protocol):
 
     # ---- layer norm ---------------------------------------------------------------------------------
     def layernorm(self, out: Array, mean: Array, rstd: Array, x: Array, weight: Array, bias: Array) -> None:
-        """``out = (x - mean) * rstd * weight + bias`` over the last axis; x, out (N,C); mean, rstd (N,)."""
+        """``out = (x - mean) * rstd * weight + bias`` over the last axis; x, out (N,C); mean, rstd (N,).
+
+        ``rstd = 1/sqrt(var + 1e-5)`` with the population variance (divided by C).
+        """
 
     def add_layernorm(
         self,
@@ -118,7 +121,8 @@ class Ops(Protocol):
         """Causal multi-head attention. qkv (B,T,3C) packed q|k|v, each n_head x head_dim -> out (B,T,C).
 
         ``out = dropout(softmax(q k^T / sqrt(head_dim), causal)) v`` without ever holding a (T,T) matrix;
-        ``lse`` (B, n_head, T) keeps the log-sum-exp of each row of scores for backward.
+        ``lse`` (B, n_head, T) keeps the log-sum-exp of each row of scores for backward. In the dropout mask, the
+        weight of query i for key j in head h of sequence b has index ``((b*n_head + h)*T + i)*T + j``.
         """
 
     def attention_backward(
