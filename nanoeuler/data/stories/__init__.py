@@ -15,12 +15,17 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from nanoeuler.data.stories import plots_things
+from nanoeuler.data.stories import plots_brave, plots_care, plots_friends, plots_things
 from nanoeuler.data.stories.teller import Teller
 from nanoeuler.errors import UserError
 
 END_OF_TEXT = "<|endoftext|>"
-PLOTS: tuple[Callable[[Teller], None], ...] = plots_things.PLOTS
+PLOTS: tuple[Callable[[Teller], None], ...] = (
+    *plots_things.PLOTS,
+    *plots_friends.PLOTS,
+    *plots_brave.PLOTS,
+    *plots_care.PLOTS,
+)
 
 
 def generate_story(rng: random.Random) -> str:

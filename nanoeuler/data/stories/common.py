@@ -1,31 +1,36 @@
-"""What many plots share: casting, beginnings, feelings, thanks and closing words."""
+"""What many plots share: casting, beginnings, sadness, thanks and closing words."""
 
 from nanoeuler.data.stories import words
 from nanoeuler.data.stories.teller import Teller
 
+ONE_DAY = "One [sunny |warm |bright |fine |][day|morning]"
+
 
 def cast_hero(t: Teller, animals: bool = True) -> None:
-    """Draw the hero: a child, or (one in four, where the plot allows) an animal that talks."""
+    """Draw the hero ``{h}``: a child, or (one in four, where the plot allows) an animal that talks.
+
+    Also draws the home and the grown-up ``{g}`` who looks after the hero.
+    """
     kind = t.pick(words.ANIMAL_HEROES) if animals and t.chance(0.25) else None
     t.cast_person("", kind)
     t.slots["trait"] = t.pick(words.TRAITS)
     t.slots["home"] = t.pick(words.ANIMAL_HOMES if kind else words.CHILD_HOMES)
+    t.cast_grown_up()
 
 
 def cast_friend(t: Teller) -> None:
-    """Draw a friend of the hero's sort: child with child, animal with another animal. Slots ``{f} {fhe}`` ..."""
+    """Draw a friend ``{f}`` of the hero's sort: child with child, animal with another animal."""
     hero_kind = t.slots["kind"]
-    if hero_kind in ("girl", "boy"):
-        t.cast_person("f", None, other_than=t.slots["h"])
-        return
-    kind = t.pick(words.ANIMAL_HEROES)
-    while kind == hero_kind:
+    kind = None
+    if hero_kind not in ("girl", "boy"):
         kind = t.pick(words.ANIMAL_HEROES)
+        while kind == hero_kind:
+            kind = t.pick(words.ANIMAL_HEROES)
     t.cast_person("f", kind, other_than=t.slots["h"])
 
 
 def cast_place(t: Teller) -> None:
-    """Draw a place that is not the hero's home: ``{place}``, ``{at}`` "in the park", three ``{spot1}`` ..."""
+    """Draw a place that is not the hero's home: ``{place}``, ``{at}`` "in the park", ``{spot1}`` to 3."""
     place = t.pick(tuple(words.SPOTS))
     while place in t.slots["home"]:
         place = t.pick(tuple(words.SPOTS))
@@ -47,9 +52,11 @@ def introduce(t: Teller) -> None:
     )
 
 
-def begin(t: Teller, scene: str, *background: str) -> None:
-    """Begin: introduce, tell the background, then the day's scene; or plunge into the scene at once."""
-    day = "One [sunny |warm |bright |fine |][day|morning]"
+def begin(t: Teller, scene: str, *background: str, day: str = ONE_DAY) -> None:
+    """Introduce the hero, tell the background, then the scene of the day; or plunge into the scene at once.
+
+    ``scene`` goes on after the hero's name: "was playing {at}".
+    """
     if t.chance(0.7):
         introduce(t)
         if background:
@@ -74,11 +81,24 @@ def feel_sad(t: Teller) -> None:
 
 
 def give_thanks(t: Teller, helper: str) -> None:
-    """The hero thanks ``helper``, a slot's key such as "f" or "g"."""
-    to = "{" + helper + "}"
+    """The hero thanks ``helper``: "f" for the friend or "g" for the grown-up."""
+    to, them = "{" + helper + "}", "{" + helper + "him}"
     t.say(
         f'"Thank you, {to}!" said {{h}}[ with a big smile|].',
-        f"{{h}} thanked {to} and gave {{{helper}him}} a [big |warm |]hug.",
+        f"{{h}} thanked {to} and gave {them} a [big |warm |]hug.",
         f'{{h}} hugged {to} and said, "Thank you[ so much|]!"',
         f'"You are the best, {to}!" said {{h}}.',
+    )
+
+
+def close(t: Teller, *variants: str) -> None:
+    """End the story with one of the plot's own closing lines, now and then with a common one after it."""
+    t.paragraph()
+    t.say(*variants)
+    t.maybe(
+        0.25,
+        "It was a [very |]good day.",
+        "It was the best day [ever|of all].",
+        "{h} could not stop smiling.",
+        "That night, {h} slept very well.",
     )

@@ -13,7 +13,7 @@ given seed never changes; it makes no such promise for ``choice`` or ``shuffle``
 import random
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache
 from typing import TypeVar
 
 from nanoeuler.data.stories import words
@@ -36,7 +36,7 @@ def with_article(phrase: str) -> str:
     return ("an " if phrase[0] in "aeiou" else "a ") + phrase
 
 
-@lru_cache(maxsize=None)
+@cache
 def parse(template: str) -> tuple[Part, ...]:
     """Parse a template once; the stories draw from a fixed set, so the cache stays small.
 
@@ -138,9 +138,13 @@ class Teller:
             self.slots[prefix + key] = pronoun
 
     def cast_thing(self, things: Mapping[str, Sequence[str]]) -> None:
-        """Draw the thing of the story: ``{noun}`` "ball", ``{thing}`` "red ball", ``{a_thing}`` "a red ball"."""
+        """Draw the thing of the story from nouns and the adjectives that they may bear."""
         noun = self.pick(tuple(things))
-        thing = f"{self.pick(things[noun])} {noun}"
+        self.set_thing(noun, self.pick(things[noun]))
+
+    def set_thing(self, noun: str, adjective: str) -> None:
+        """Fix the thing: ``{noun}`` "ball", ``{thing}`` "red ball", ``{a_thing}`` "a red ball"."""
+        thing = f"{adjective} {noun}"
         self.slots["noun"], self.slots["thing"], self.slots["a_thing"] = noun, thing, with_article(thing)
 
     # Telling
