@@ -198,10 +198,11 @@ class ShardWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            self.finish()
-        else:
-            self._abandon()
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._abandon)
+            if error is None:
+                self.finish()  # may raise too
+                undo.pop_all()
 
     def write(self, tokens: np.ndarray) -> None:
         """Append ``tokens`` (n,), any integer dtype; starts a new shard whenever one is full."""

@@ -96,8 +96,9 @@ def _text_blocks(path: Path) -> Iterator[str]:
     """Decode a UTF-8 file block by block, line ends made ``\\n``."""
     utf8 = codecs.getincrementaldecoder("utf-8")("strict")
     newlines = io.IncrementalNewlineDecoder(None, translate=True)
-    offset = 0
     with path.open("rb") as file:
+        offset = len(codecs.BOM_UTF8) if file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
+        file.seek(offset)
         while True:
             block = file.read(_BLOCK)
             _refuse_binary(path, block, offset)
@@ -106,8 +107,6 @@ def _text_blocks(path: Path) -> Iterator[str]:
                 text = newlines.decode(utf8.decode(block, final=not block), final=not block)
             except UnicodeDecodeError as error:
                 raise _not_utf8(path, offset - pending + error.start, error) from error
-            if offset == 0:
-                text = text.removeprefix("\ufeff")
             if text:
                 yield text
             if not block:
