@@ -1,0 +1,121 @@
+"""The command line: ``nanoeuler COMMAND``. Each command is a file beside this one, imported when it is called.
+
+Whatever goes wrong for a reason that the user can mend ends in one line on standard error and exit code 2; Ctrl-C in
+130. A traceback means a bug of ours.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+from nanoeuler import __version__
+from nanoeuler.cli.console import configure_streams
+from nanoeuler.errors import UserError
+
+COMMANDS = {
+    "demo": "Make stories, train a tokenizer and a small GPT-2 on them, and let it write.",
+    "data": "Prepare text for training; make or download some.",
+    "tokenizer": "Train a tokenizer; encode and decode with it.",
+    "train": "Train a GPT-2, from scratch or from another model.",
+    "sample": "Let a model write.",
+    "eval": "Measure how well a model predicts a text.",
+    "check": "Check every gradient and every operation of this machine.",
+    "plan": "Show how much memory a training run needs.",
+    "bench": "Measure the speed of operations, training and writing.",
+    "info": "Show versions, processor, threads, caches and the shipped model.",
+}
+
+
+class Commands(click.Group):
+    """The commands above. ``nanoeuler --help`` imports none of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        return import_module(f"nanoeuler.cli.{cmd_name}").command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, "-V", "--version", message="nanoeuler %(version)s")
+def cli() -> None:
+    """GPT-2 complete and from scratch in Python: tokenizer, training and sampling, on any CPU.
+
+    \b
+    Begin with:
+      nanoeuler demo                        stories, tokenizer, training and writing, in three minutes
+      nanoeuler sample "Once upon a time"   the model that comes with the package
+      nanoeuler COMMAND --help              what a command can do, with an example
+    """
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command line and exit. Entry point of ``nanoeuler`` and ``python -m nanoeuler``."""
+    configure_streams()
+    sys.exit(run(argv))
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    warnings.showwarning = _show_warning
+    try:
+        code = cli.main(args=None if argv is None else list(argv), prog_name="nanoeuler", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except UserError as error:
+        return _fail(str(error))
+    except click.ClickException as error:
+        return _usage(error)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("stopped", err=True)
+        return 130
+    except BrokenPipeError:  # the reader went away (`| head`): nothing to say, and no one to say it to
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except MemoryError as error:
+        return _fail(
+            f"not enough memory ({error}): choose a smaller batch_size, block_size or model; "
+            "`nanoeuler plan` shows what fits"
+        )
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            where = f" while writing {error.filename}" if error.filename else ""
+            return _fail(f"the disk is full{where}: free some space or choose another folder")
+        if error.filename is None:
+            raise
+        return _fail(f"{error.filename}: {error.strerror}")
+
+
+def _fail(message: str) -> int:
+    click.echo(f"error: {' '.join(message.split())}", err=True)
+    return 2
+
+
+def _usage(error: click.ClickException) -> int:
+    """One line for a command line that cannot be understood; the help for one that stops at a group's name."""
+    ctx = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError" and ctx is not None:
+        click.echo(ctx.get_help())
+        return 0
+    hint = f" (see: {ctx.command_path} --help)" if ctx is not None else ""
+    return _fail(error.format_message().rstrip(".") + hint)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *args: Any, **kwargs: Any) -> None:
+    """Our own warnings as one line; those of libraries are for developers, and stay silent."""
+    if issubclass(category, UserWarning):
+        click.echo(f"note: {message}", err=True)
