@@ -1,0 +1,252 @@
+"""Causal attention without a (T, T) matrix, forward and backward, with queries in the vector lanes.
+
+The idea of flash attention (Dao et al. 2022) for a CPU: scores exist only as a strip, all keys times the NR queries of
+one block, which stays in L2 (T x 32 floats: 128 KB at T = 1024) and is gone before the next. A GPU's shared memory is
+too small for a strip and needs the online softmax; L2 is not, so the softmax here is the plain three steps. Backward
+recomputes the strip from q, k and the saved log-sum-exp.
+
+The strip is held *transposed*, ``S^T[key][query]``, and that makes everything fall into place:
+
+- maximum, exponential and sum of the softmax run down the keys, with one query in each lane: no horizontal sums;
+- its layout is exactly that of a packed B panel (``simd.tile``), so ``O^T = V^T P^T`` and ``dQ^T = K^T dS^T`` read it
+  as it is, without packing.
+
+Work is split over (batch, head) pairs, dealt out to threads in turn. Operations: 4 T^2 D/2 forward and 10 T^2 D/2
+backward for each pair; bytes: q, k, v and out once each. Bound by arithmetic: the products, then the exponentials.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+from nanoeuler.ops.cpu.dropout import hash32
+from nanoeuler.ops.cpu.gemm import FAST, pack
+from nanoeuler.ops.cpu.simd import MR, NR, exp, tile
+
+MASKED = -1e30
+
+
+def workspace_size(T: int, D: int) -> int:
+    """Floats of private scratch a thread needs for sequences of T and heads of D (backward's need; forward's is less)."""
+    Tp, Dm, Dn = T + MR, D + MR, -(-D // NR) * NR
+    return Tp * (2 * D + 3 * NR + 2 * Dn) + Dm * (T + NR) + 2 * NR * (D + Dn) + 4 * NR
+
+
+@njit(**FAST)
+def take(work, at, size):  # type: ignore[no-untyped-def]
+    """The next ``size`` floats of scratch and the place after them."""
+    return work[at : at + size], at + size
+
+
+@njit(**FAST)
+def rows_times_panel(C, a, rows, k, a_step, b):  # type: ignore[no-untyped-def]
+    """``C[rows, NR] = A[rows, k] B[k, NR]``: packed A panels ``a_step`` floats apart, one packed B panel."""
+    for p in range((rows + MR - 1) // MR):
+        tile(k, a.ctypes.data + 4 * p * a_step, b.ctypes.data, C.ctypes.data + 4 * p * MR * NR, NR, 0)
+
+
+@njit(**FAST)
+def add_outer(C, a, rows, b, width):  # type: ignore[no-untyped-def]
+    """``C[rows, width] += A[rows, NR queries] B[NR queries, width]``: both packed, width a multiple of NR."""
+    for j in range(width // NR):
+        for p in range((rows + MR - 1) // MR):
+            c = C.ctypes.data + 4 * (p * MR * width + j * NR)
+            tile(NR, a.ctypes.data + 4 * p * MR * NR, b.ctypes.data + 4 * j * NR * NR, c, width, 1)
+
+
+@njit(**FAST)
+def fill_rows(dst, src, s0, n, D, row):  # type: ignore[no-untyped-def]
+    """An (NR, D) operand as B panels ``dst[panel][query][NR]``; rows from n on and columns from D on are zero."""
+    for i in range(dst.shape[0]):
+        dst[i] = np.float32(0.0)
+    for i in range(n):
+        for d in range(D):
+            dst[(d // NR) * NR * NR + i * NR + d % NR] = src[s0 + i * row + d]
+
+
+@njit(**FAST)
+def mask_strip(S, q0, keys, value):  # type: ignore[no-untyped-def]
+    """Write ``value`` where a key lies in a query's future: only the last NR keys of the strip can."""
+    for k in range(q0 + 1, keys):
+        for i in range(min(NR, k - q0)):
+            S[k * NR + i] = value
+
+
+@njit(**FAST)
+def drop_strip(P, q0, keys, base, T, start, threshold, scale):  # type: ignore[no-untyped-def]
+    """Apply dropout's mask to a strip; element (query, key) of the pair has index ``base + query*T + key``."""
+    for k in range(keys):
+        for i in range(NR):
+            index = np.uint32(base + np.uint32(q0 + i) * np.uint32(T) + np.uint32(k))
+            keep = hash32(index ^ start) >= threshold
+            P[k * NR + i] = P[k * NR + i] * scale if keep else np.float32(0.0)
+
+
+@njit(**FAST)
+def softmax_strip(S, keys, top, total):  # type: ignore[no-untyped-def]
+    """``S = exp(S - top)`` with each lane's maximum in ``top`` and sum in ``total``."""
+    for i in range(NR):
+        top[i] = np.float32(MASKED)
+        total[i] = np.float32(0.0)
+    for k in range(keys):
+        s = S[k * NR : (k + 1) * NR]
+        for i in range(NR):
+            top[i] = s[i] if s[i] > top[i] else top[i]
+    for k in range(keys):
+        s = S[k * NR : (k + 1) * NR]
+        for i in range(NR):
+            e = exp(s[i] - top[i])
+            s[i] = e
+            total[i] += e
+
+
+@njit(**FAST)
+def attend(out, lse, qkv, b, h, T, C, D, start, threshold, keep_scale, work):  # type: ignore[no-untyped-def]
+    """Forward of one (batch, head) pair; ``lse`` (T,) is that pair's."""
+    kp, at = take(work, 0, (T + MR) * D)
+    vt, at = take(work, at, (D + MR) * T)
+    qp, at = take(work, at, D * NR)
+    S, at = take(work, at, (T + MR) * NR)
+    ot, at = take(work, at, (D + MR) * NR)
+    top, at = take(work, at, NR)
+    total, at = take(work, at, NR)
+    row = 3 * C
+    q_at = b * T * row + h * D
+    base = np.uint32((b * (C // D) + h) * T * T)
+    pack(kp, 0, qkv, q_at + C, T, D, MR, row, 1)  # K (keys, D)
+    pack(vt, 0, qkv, q_at + 2 * C, D, T, MR, 1, row)  # V^T (D, keys)
+    scale = np.float32(1.0 / np.sqrt(D))
+    for q0 in range(0, T, NR):
+        n = min(NR, T - q0)
+        keys = q0 + n
+        pack(qp, 0, qkv, q_at + q0 * row, n, D, NR, row, 1)  # Q^T (D, queries)
+        for i in range(D * NR):
+            qp[i] *= scale
+        rows_times_panel(S, kp, keys, D, MR * D, qp)
+        mask_strip(S, q0, keys, np.float32(MASKED))
+        softmax_strip(S, keys, top, total)
+        mask_strip(S, q0, keys, np.float32(0.0))
+        if threshold > 0:
+            drop_strip(S, q0, keys, base, T, start, threshold, keep_scale)
+        rows_times_panel(ot, vt, D, keys, MR * T, S)
+        for i in range(n):
+            lse[q0 + i] = top[i] + np.log(total[i])
+            inverse = np.float32(1.0) / total[i]
+            o = out[(b * T + q0 + i) * C + h * D : (b * T + q0 + i) * C + (h + 1) * D]
+            for d in range(D):
+                o[d] = ot[d * NR + i] * inverse
+
+
+@njit(**FAST)
+def grad_strip(P, dP, keys, lse, delta, scale):  # type: ignore[no-untyped-def]
+    """Scores to probabilities, and ``dP`` to ``dS = P (dP - delta) scale``, lane by lane."""
+    for k in range(keys):
+        p, g = P[k * NR : (k + 1) * NR], dP[k * NR : (k + 1) * NR]
+        for i in range(NR):
+            e = exp(p[i] - lse[i])
+            p[i] = e
+            g[i] = e * (g[i] - delta[i]) * scale
+
+
+@njit(**FAST)
+def attend_backward(dqkv, dout, out, lse, qkv, b, h, T, C, D, start, threshold, keep_scale, work):  # type: ignore[no-untyped-def]
+    """Backward of one pair. With P = exp(S - lse) and delta = sum_d dO O (Dao et al. 2022, appendix B):
+
+    ``dV = P^T dO``; ``dP = dO V^T``; ``dS = P (dP - delta) / sqrt(D)``; ``dQ = dS K``; ``dK = dS^T Q``.
+    """
+    Dn = (D + NR - 1) // NR * NR
+    kp, at = take(work, 0, (T + MR) * D)
+    vp, at = take(work, at, (T + MR) * D)
+    kt, at = take(work, at, (D + MR) * T)
+    S, at = take(work, at, (T + MR) * NR)
+    dS, at = take(work, at, (T + MR) * NR)
+    turned, at = take(work, at, (T + MR) * NR)
+    dk, at = take(work, at, (T + MR) * Dn)
+    dv, at = take(work, at, (T + MR) * Dn)
+    qp, at = take(work, at, D * NR)
+    dop, at = take(work, at, D * NR)
+    q, at = take(work, at, NR * Dn)
+    do, at = take(work, at, NR * Dn)
+    dq, at = take(work, at, (D + MR) * NR)
+    delta, at = take(work, at, NR)
+    lanes_lse, at = take(work, at, NR)
+    row = 3 * C
+    q_at = b * T * row + h * D
+    base = np.uint32((b * (C // D) + h) * T * T)
+    pack(kp, 0, qkv, q_at + C, T, D, MR, row, 1)  # K (keys, D)
+    pack(vp, 0, qkv, q_at + 2 * C, T, D, MR, row, 1)  # V (keys, D)
+    pack(kt, 0, qkv, q_at + C, D, T, MR, 1, row)  # K^T (D, keys)
+    dk[:] = np.float32(0.0)
+    dv[:] = np.float32(0.0)
+    scale = np.float32(1.0 / np.sqrt(D))
+    for q0 in range(0, T, NR):
+        n = min(NR, T - q0)
+        keys = q0 + n
+        o_at = (b * T + q0) * C + h * D
+        pack(qp, 0, qkv, q_at + q0 * row, n, D, NR, row, 1)  # Q^T (D, queries)
+        pack(dop, 0, dout, o_at, n, D, NR, C, 1)  # dO^T (D, queries)
+        for i in range(NR):
+            delta[i] = np.float32(0.0)
+            lanes_lse[i] = lse[q0 + i] if i < n else np.float32(0.0)
+        for i in range(n):
+            total = np.float32(0.0)
+            o, g = out[o_at + i * C : o_at + i * C + D], dout[o_at + i * C : o_at + i * C + D]
+            for d in range(D):
+                total += o[d] * g[d]
+            delta[i] = total
+        fill_rows(q, qkv, q_at + q0 * row, n, D, row)
+        fill_rows(do, dout, o_at, n, D, C)
+        for i in range(D * NR):
+            qp[i] *= scale
+        rows_times_panel(S, kp, keys, D, MR * D, qp)
+        mask_strip(S, q0, keys, np.float32(MASKED))
+        rows_times_panel(dS, vp, keys, D, MR * D, dop)
+        if threshold > 0:
+            drop_strip(dS, q0, keys, base, T, start, threshold, keep_scale)
+        grad_strip(S, dS, keys, lanes_lse, delta, scale)
+        mask_strip(S, q0, keys, np.float32(0.0))
+        mask_strip(dS, q0, keys, np.float32(0.0))
+        if threshold > 0:
+            drop_strip(S, q0, keys, base, T, start, threshold, keep_scale)
+        rows_times_panel(dq, kt, D, keys, MR * T, dS)
+        pack(turned, 0, S, 0, keys, NR, MR, NR, 1)
+        add_outer(dv, turned, keys, do, Dn)
+        pack(turned, 0, dS, 0, keys, NR, MR, NR, 1)
+        add_outer(dk, turned, keys, q, Dn)
+        for i in range(n):
+            g = dqkv[q_at + (q0 + i) * row : q_at + (q0 + i) * row + D]
+            for d in range(D):
+                g[d] = dq[d * NR + i]
+    for t in range(T):
+        gk = dqkv[q_at + C + t * row : q_at + C + t * row + D]
+        gv = dqkv[q_at + 2 * C + t * row : q_at + 2 * C + t * row + D]
+        for d in range(D):
+            gk[d] = dk[t * Dn + d]
+            gv[d] = dv[t * Dn + d]
+
+
+@njit(parallel=True, **FAST)
+def attention(out, lse, qkv, B, T, C, H, start, threshold, keep_scale, work, threads):  # type: ignore[no-untyped-def]
+    """Flat buffers: qkv (B*T*3C), out (B*T*C), lse (B*H*T); ``threshold`` 0 means no dropout."""
+    size = work.shape[0] // threads
+    for t in prange(threads):
+        mine = work[t * size : (t + 1) * size]
+        for pair in range(t, B * H, threads):
+            attend(
+                out, lse[pair * T : (pair + 1) * T], qkv, pair // H, pair % H, T, C, C // H,
+                start, threshold, keep_scale, mine,
+            )  # fmt: skip
+
+
+@njit(parallel=True, **FAST)
+def attention_backward(dqkv, dout, out, lse, qkv, B, T, C, H, start, threshold, keep_scale, work, threads):  # type: ignore[no-untyped-def]
+    """Flat buffers as in :func:`attention`."""
+    size = work.shape[0] // threads
+    for t in prange(threads):
+        mine = work[t * size : (t + 1) * size]
+        for pair in range(t, B * H, threads):
+            attend_backward(
+                dqkv, dout, out, lse[pair * T : (pair + 1) * T], qkv, pair // H, pair % H, T, C, C // H,
+                start, threshold, keep_scale, mine,
+            )  # fmt: skip

@@ -1,0 +1,34 @@
+"""Dropout with counter-based masks: see ``ops/table.py`` for the hash that all engines share."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+from nanoeuler.ops.cpu.gemm import FAST
+
+_16, _15 = np.uint32(16), np.uint32(15)
+_M1, _M2 = np.uint32(0x7FEB352D), np.uint32(0x846CA68B)
+
+
+@njit(inline="always", **FAST)
+def hash32(x):  # type: ignore[no-untyped-def]
+    """32-bit mixing function, kept in uint32 throughout so that loops over it vectorise."""
+    x = np.uint32(x ^ (x >> _16))
+    x = np.uint32(x * _M1)
+    x = np.uint32(x ^ (x >> _15))
+    x = np.uint32(x * _M2)
+    return np.uint32(x ^ (x >> _16))
+
+
+@njit(parallel=True, **FAST)
+def dropout(out, x, start, threshold, scale):  # type: ignore[no-untyped-def]
+    """``out[i] = x[i] * scale`` where ``hash32(i ^ start) >= threshold``, else 0; blocks of 4096 elements."""
+    n = x.shape[0]
+    for block in prange((n + 4095) // 4096):
+        b0 = block * 4096
+        xs, os = x[b0 : min(n, b0 + 4096)], out[b0 : min(n, b0 + 4096)]
+        base = np.uint32(b0)
+        for i in range(xs.shape[0]):
+            keep = hash32(np.uint32(base + np.uint32(i)) ^ start) >= threshold
+            os[i] = xs[i] * scale if keep else np.float32(0.0)

@@ -1,0 +1,35 @@
+"""Token and position embedding. Bound by memory: a row is read and written per token."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+from nanoeuler.ops.cpu.gemm import FAST
+
+
+@njit(parallel=True, **FAST)
+def embedding(out, idx, wte, wpe, T):  # type: ignore[no-untyped-def]
+    """``out (B*T, C)``: row n is token ``idx[n]`` plus position ``n % T``. Programs own rows."""
+    C = wte.shape[1]
+    for n in prange(idx.shape[0]):
+        token, position, o = wte[idx[n]], wpe[n % T], out[n]
+        for c in range(C):
+            o[c] = token[c] + position[c]
+
+
+@njit(parallel=True, **FAST)
+def embedding_backward(dwte, dwpe, dout, idx, T, accumulate):  # type: ignore[no-untyped-def]
+    """Scatter-add of rows. Programs own *columns*, so two tokens with the same id never meet: no atomics, one order."""
+    N, C = dout.shape
+    for block in prange((C + 63) // 64):
+        c0 = block * 64
+        c1 = min(C, c0 + 64)
+        if not accumulate:
+            for t in range(dwpe.shape[0]):
+                dwpe[t, c0:c1] = np.float32(0.0)
+        for n in range(N):
+            token, position, g = dwte[idx[n], c0:c1], dwpe[n % T, c0:c1], dout[n, c0:c1]
+            for c in range(c1 - c0):
+                token[c] += g[c]
+                position[c] += g[c]

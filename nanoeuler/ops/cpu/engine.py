@@ -1,0 +1,275 @@
+"""The CPU engine's column of the table: argument checks, scratch memory, and one kernel call an operation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from nanoeuler.ops.cpu import attention as att
+from nanoeuler.ops.cpu import classifier as cls
+from nanoeuler.ops.cpu import dropout as drp
+from nanoeuler.ops.cpu import embedding as emb
+from nanoeuler.ops.cpu import gemm as mm
+from nanoeuler.ops.cpu import layernorm as ln
+from nanoeuler.ops.cpu import optimizer as opt
+from nanoeuler.ops.table import hash32
+
+LOGITS_BYTES = 64 << 20  # the classifier's chunk of logits is at most about this large
+
+_NOTHING = np.zeros(1, np.float32)
+
+
+def classifier_rows(N: int, V: int) -> int:
+    """Rows of logits that the classifier holds at a time, for N rows and a vocabulary of V."""
+    return min(N, max(32, LOGITS_BYTES // (4 * V)))
+
+
+class CpuOps:
+    """float32 on the CPU, in Numba; see ``ops/table.py`` for what each operation computes.
+
+    Scratch grows to what the largest operation so far needed and is then reused, so a training step allocates
+    nothing. ``threads`` defaults to Numba's (``NUMBA_NUM_THREADS``, or one per core).
+
+    >>> ops = CpuOps()
+    >>> x = np.array([3.0, 4.0], np.float32)
+    >>> ops.global_norm(x)
+    5.0
+    """
+
+    name = "cpu"
+    dtype = np.dtype(np.float32)
+
+    def __init__(self) -> None:
+        self.threads = numba.get_num_threads()
+        self._work = np.empty(self.threads * mm.workspace_size(), np.float32)
+        self._shared = np.empty(0, np.float32)
+        self._attention = np.empty(0, np.float32)
+        self._logits = np.empty(0, np.float32)
+        self._partial = np.empty(0, np.float64)
+
+    # ---- memory -------------------------------------------------------------------------------------
+    def empty(self, shape: tuple[int, ...], dtype: Any = None) -> np.ndarray:
+        return np.empty(shape, dtype or self.dtype)
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any = None) -> np.ndarray:
+        return np.zeros(shape, dtype or self.dtype)
+
+    def upload(self, dst: np.ndarray, src: np.ndarray) -> None:
+        np.copyto(dst, src, casting="same_kind")
+
+    def download(self, src: np.ndarray) -> np.ndarray:
+        return src.copy()
+
+    # ---- matrix product -----------------------------------------------------------------------------
+    def _gemm(
+        self,
+        out: np.ndarray,
+        a: np.ndarray,
+        ta: bool,
+        b: np.ndarray,
+        tb: bool,
+        size: tuple[int, int, int],
+        accumulate: bool = False,
+        mode: int = mm.NONE,
+        bias: np.ndarray = _NOTHING,
+        aux: np.ndarray = _NOTHING,
+    ) -> None:
+        need = mm.shared_size(*size)
+        if self._shared.size < need:
+            self._shared = np.empty(need, np.float32)
+        mm.gemm(
+            _flat(out), _flat(a), ta, _flat(b), tb, *size, bool(accumulate), mode, bias, _flat(aux),
+            self._shared, self._work, self.threads,
+        )  # fmt: skip
+
+    def linear(
+        self, out: np.ndarray, x: np.ndarray, weight: np.ndarray, bias: np.ndarray, pre_gelu: np.ndarray | None = None
+    ) -> None:
+        size = (x.shape[0], weight.shape[1], weight.shape[0])
+        if pre_gelu is None:
+            self._gemm(out, x, False, weight, False, size, mode=mm.BIAS, bias=bias)
+        else:
+            self._gemm(out, x, False, weight, False, size, mode=mm.BIAS_GELU, bias=bias, aux=pre_gelu)
+
+    def linear_backward(
+        self,
+        dx: np.ndarray,
+        dweight: np.ndarray,
+        dbias: np.ndarray,
+        dout: np.ndarray,
+        x: np.ndarray,
+        weight: np.ndarray,
+        pre_gelu: np.ndarray | None = None,
+        accumulate: bool = False,
+    ) -> None:
+        N, (inner, outer) = x.shape[0], weight.shape
+        self._gemm(dweight, x, True, dout, False, (inner, outer, N), accumulate)
+        mm.column_sums(dbias, _flat(dout), N, bool(accumulate))
+        if pre_gelu is None:
+            self._gemm(dx, dout, False, weight, True, (N, inner, outer))
+        else:
+            self._gemm(dx, dout, False, weight, True, (N, inner, outer), mode=mm.GELU_GRAD, aux=pre_gelu)
+
+    def logits(self, out: np.ndarray, x: np.ndarray, wte: np.ndarray) -> None:
+        x = np.ascontiguousarray(x)
+        self._gemm(out, x, False, wte, True, (x.shape[0], wte.shape[0], wte.shape[1]))
+
+    # ---- embedding, layer norm, dropout -------------------------------------------------------------
+    def embedding(self, out: np.ndarray, idx: np.ndarray, wte: np.ndarray, wpe: np.ndarray) -> None:
+        emb.embedding(out.reshape(-1, wte.shape[1]), idx.reshape(-1), wte, wpe, idx.shape[1])
+
+    def embedding_backward(
+        self, dwte: np.ndarray, dwpe: np.ndarray, dout: np.ndarray, idx: np.ndarray, accumulate: bool = False
+    ) -> None:
+        rows = dout.reshape(-1, dwte.shape[1])
+        emb.embedding_backward(dwte, dwpe, rows, idx.reshape(-1), idx.shape[1], bool(accumulate))
+
+    def layernorm(
+        self,
+        out: np.ndarray,
+        mean: np.ndarray,
+        rstd: np.ndarray,
+        x: np.ndarray,
+        weight: np.ndarray,
+        bias: np.ndarray,
+    ) -> None:
+        ln.layernorm(_flat(out), mean, rstd, _NOTHING, _flat(x), _NOTHING, weight, bias, False)
+
+    def add_layernorm(
+        self,
+        out: np.ndarray,
+        mean: np.ndarray,
+        rstd: np.ndarray,
+        residual: np.ndarray,
+        x: np.ndarray,
+        delta: np.ndarray,
+        weight: np.ndarray,
+        bias: np.ndarray,
+    ) -> None:
+        ln.layernorm(_flat(out), mean, rstd, _flat(residual), _flat(x), _flat(delta), weight, bias, True)
+
+    def layernorm_backward(
+        self,
+        dx: np.ndarray,
+        dweight: np.ndarray,
+        dbias: np.ndarray,
+        dout: np.ndarray,
+        x: np.ndarray,
+        mean: np.ndarray,
+        rstd: np.ndarray,
+        weight: np.ndarray,
+        dresidual: np.ndarray | None = None,
+        accumulate: bool = False,
+    ) -> None:
+        past = _NOTHING if dresidual is None else _flat(dresidual)
+        ln.layernorm_backward(
+            _flat(dx), dweight, dbias, _flat(dout), _flat(x), mean, rstd, weight, past,
+            dresidual is not None, bool(accumulate),
+        )  # fmt: skip
+
+    def dropout(self, out: np.ndarray, x: np.ndarray, p: float, seed: int) -> None:
+        drp.dropout(_flat(out), _flat(x), *_mask_arguments(p, seed))
+
+    # ---- attention ----------------------------------------------------------------------------------
+    def _attention_scratch(self, T: int, D: int) -> np.ndarray:
+        need = self.threads * att.workspace_size(T, D)
+        if self._attention.size < need:
+            self._attention = np.empty(need, np.float32)
+        return self._attention
+
+    def attention(
+        self, out: np.ndarray, lse: np.ndarray, qkv: np.ndarray, n_head: int, dropout: float = 0.0, seed: int = 0
+    ) -> None:
+        B, T, C = out.shape
+        work = self._attention_scratch(T, C // n_head)
+        att.attention(
+            _flat(out), _flat(lse), _flat(qkv), B, T, C, n_head, *_mask_arguments(dropout, seed), work, self.threads
+        )
+
+    def attention_backward(
+        self,
+        dqkv: np.ndarray,
+        dout: np.ndarray,
+        out: np.ndarray,
+        lse: np.ndarray,
+        qkv: np.ndarray,
+        n_head: int,
+        dropout: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        B, T, C = out.shape
+        work = self._attention_scratch(T, C // n_head)
+        att.attention_backward(
+            _flat(dqkv), _flat(dout), _flat(out), _flat(lse), _flat(qkv), B, T, C, n_head,
+            *_mask_arguments(dropout, seed), work, self.threads,
+        )  # fmt: skip
+
+    # ---- classifier ---------------------------------------------------------------------------------
+    def classifier(
+        self,
+        losses: np.ndarray,
+        x: np.ndarray,
+        wte: np.ndarray,
+        targets: np.ndarray,
+        dx: np.ndarray | None = None,
+        dwte: np.ndarray | None = None,
+        scale: float = 1.0,
+        accumulate: bool = False,
+    ) -> None:
+        (N, C), V = x.shape, wte.shape[0]
+        rows = classifier_rows(N, V)
+        if self._logits.size < rows * V:
+            self._logits = np.empty(rows * V, np.float32)
+        for s in range(0, N, rows):
+            e = min(N, s + rows)
+            logits = self._logits[: (e - s) * V]
+            self._gemm(logits, x[s:e], False, wte, True, (e - s, V, C))
+            cls.softmax_cross_entropy(losses[s:e], logits, targets[s:e], V, np.float32(scale), dx is not None)
+            if dx is not None and dwte is not None:
+                self._gemm(dx[s:e], logits, False, wte, False, (e - s, C, V))
+                self._gemm(dwte, logits, True, x[s:e], False, (V, C, e - s), accumulate or s > 0)
+
+    # ---- optimizer ----------------------------------------------------------------------------------
+    def global_norm(self, grad: np.ndarray) -> float:
+        blocks = -(-grad.size // opt.BLOCK)
+        if self._partial.size < blocks:
+            self._partial = np.empty(blocks, np.float64)
+        partial = self._partial[:blocks]
+        opt.block_square_sums(partial, grad)
+        return float(np.sqrt(partial.sum()))
+
+    def adamw(
+        self,
+        param: np.ndarray,
+        grad: np.ndarray,
+        m: np.ndarray,
+        v: np.ndarray,
+        n_decay: int,
+        step: int,
+        lr: float,
+        beta1: float,
+        beta2: float,
+        eps: float,
+        weight_decay: float,
+        grad_scale: float,
+    ) -> None:
+        f = np.float32
+        correct1, correct2 = 1.0 / (1.0 - beta1**step), 1.0 / (1.0 - beta2**step)
+        opt.adamw(
+            param, grad, m, v, n_decay, f(lr), f(beta1), f(beta2), f(correct1), f(correct2), f(eps),
+            f(weight_decay), f(grad_scale),
+        )  # fmt: skip
+
+
+def _flat(x: np.ndarray) -> np.ndarray:
+    """A 1-D view; an array that would need a copy is a bug of ours, since kernels write through it."""
+    assert x.flags.c_contiguous
+    return x.reshape(-1)
+
+
+def _mask_arguments(p: float, seed: int) -> tuple[np.uint32, np.uint32, np.float32]:
+    """(start, threshold, scale) of dropout's masks, as ``ops/table.py`` defines them."""
+    start = hash32(np.array([seed & 0xFFFFFFFF], np.uint32))[0]
+    return start, np.uint32(min(int(p * 2**32), 2**32 - 1)), np.float32(1.0 / (1.0 - p))

@@ -1,0 +1,219 @@
+"""The matrix product, ours from the first instruction to the last: ``C (+)= op(A) op(B)`` with fused epilogues.
+
+Three levels of blocking, each for one level of memory (Goto & van de Geijn 2008):
+
+- registers: a tile of MR x NR of C (``simd.tile``);
+- L1/L2: operands are *packed* into panels, ``a[k][MR]`` and ``b[k][NR]``, so the tile reads straight ahead whatever
+  the layout was. Packing also makes transposition free: it is only another pair of strides;
+- threads: the longer side of C is cut into one range a thread. The operand along the shorter side is packed
+  once for all threads (``shared``); each thread packs its own part of the other, block by block.
+
+Work: 2 M N K operations. Bytes: each operand is read once and its packed copy once more from cache. With AVX-512 a core
+does 64 operations a cycle, so for K >= 128 the product is bound by arithmetic.
+
+Why not NumPy's BLAS: its threads and Numba's fight for the same cores (the loss was measured at 1.7-1.9 times), it
+cannot add to C (a pass more over every weight gradient), and bias, GELU and GELU's gradient would each be a pass of
+their own. See docs/performance-log.md for the measurements.
+
+Determinism: each element of C sums over k in one fixed order, whatever the number of threads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+from nanoeuler.ops.cpu.activation import gelu, gelu_grad
+from nanoeuler.ops.cpu.simd import MR, NR, tile
+
+KC = 384  # k's per block: an A panel (MR x KC) stays in L1
+NC = 8 * NR  # columns of B a thread packs at a time: KC x NC in L2
+MC = 20 * MR  # rows of A a thread packs at a time
+KS = 4096  # k's per packing round: bounds the shared buffer
+
+NONE, BIAS, BIAS_GELU, GELU_GRAD = 0, 1, 2, 3  # epilogues
+
+# Sums may be reordered and products fused, but NaN and infinity stay what they are: a diverged run must show.
+FAST = {"fastmath": {"reassoc", "contract", "arcp", "nsz", "afn"}, "error_model": "numpy", "cache": True}
+
+
+def workspace_size() -> int:
+    """Floats of private scratch that each thread needs (the same for any shape)."""
+    return KC * max(NC, MC) + MR * NR
+
+
+def shared_size(M: int, N: int, K: int) -> int:
+    """Floats of the shared packing buffer that ``gemm`` needs for this shape, whichever side it cuts."""
+    return max((M + MR) * min(K, KS), (N + NR) * min(K, KS))
+
+
+@njit(**FAST)
+def pack(dst, d0, src, s0, n, k, R, sn, sk):  # type: ignore[no-untyped-def]
+    """Pack an (n, k) operand into panels: ``dst[d0 + panel*R*k + kk*R + i] = src[s0 + (panel*R+i)*sn + kk*sk]``.
+
+    ``R`` is MR for A, NR for B; rows beyond n are zero, so the tile needs no edge cases along k.
+    """
+    for p in range((n + R - 1) // R):
+        m = min(R, n - p * R)
+        panel = dst[d0 + p * R * k : d0 + (p + 1) * R * k]
+        s = s0 + p * R * sn
+        if m < R:
+            panel[:] = np.float32(0.0)
+        if sn == 1:
+            for kk in range(k):
+                row, out = src[s + kk * sk : s + kk * sk + m], panel[kk * R : kk * R + m]
+                for i in range(m):
+                    out[i] = row[i]
+        else:
+            for i in range(m):
+                row, out = src[s + i * sn : s + i * sn + k], panel[i:]
+                for kk in range(k):
+                    out[kk * R] = row[kk]
+
+
+@njit(**FAST)
+def edge_tile(kc, a, b, C, c0, ldc, m, n, accumulate, tmp, t0):  # type: ignore[no-untyped-def]
+    """A tile that sticks out of C: computed into scratch, then the part inside is copied."""
+    tile(kc, a, b, tmp.ctypes.data + 4 * t0, NR, 0)
+    for i in range(m):
+        for j in range(n):
+            value = tmp[t0 + i * NR + j]
+            if accumulate != 0:
+                value += C[c0 + i * ldc + j]
+            C[c0 + i * ldc + j] = value
+
+
+@njit(**FAST)
+def panels(kc, a, a_step, M, b, b_step, N, C, c0, ldc, accumulate, b_outer, tmp, t0):  # type: ignore[no-untyped-def]
+    """``C[M,N] (+)= A B`` from packed panels at addresses ``a``, ``b`` that lie ``a_step``, ``b_step`` floats apart.
+
+    ``b_outer`` picks the loop order: the outer operand's panel stays in L1 while the inner one streams from L2.
+    """
+    mp, np_ = (M + MR - 1) // MR, (N + NR - 1) // NR
+    c_base = C.ctypes.data
+    for q in range(mp * np_):
+        if b_outer:
+            j, p = q // mp, q % mp
+        else:
+            p, j = q // np_, q % np_
+        m, n = min(MR, M - p * MR), min(NR, N - j * NR)
+        pa, pb, c = a + 4 * p * a_step, b + 4 * j * b_step, c0 + p * MR * ldc + j * NR
+        if m == MR and n == NR:
+            tile(kc, pa, pb, c_base + 4 * c, ldc, accumulate)
+        else:
+            edge_tile(kc, pa, pb, C, c, ldc, m, n, accumulate, tmp, t0)
+
+
+@njit(**FAST)
+def epilogue(mode, C, ldc, r0, r1, n0, n1, bias, aux):  # type: ignore[no-untyped-def]
+    """Finish a block of C while it is in cache: bias, GELU (keeping its input in ``aux``), or GELU's gradient."""
+    n = n1 - n0
+    b = bias[n0:n1]
+    for r in range(r0, r1):
+        c = C[r * ldc + n0 : r * ldc + n1]
+        if mode == BIAS:
+            for j in range(n):
+                c[j] += b[j]
+        elif mode == BIAS_GELU:
+            pre = aux[r * ldc + n0 : r * ldc + n1]
+            for j in range(n):
+                pre[j] = c[j] + b[j]
+            for j in range(n):
+                c[j] = gelu(pre[j])
+        else:
+            pre = aux[r * ldc + n0 : r * ldc + n1]
+            for j in range(n):
+                c[j] *= gelu_grad(pre[j])
+
+
+@njit(**FAST)
+def columns_of_thread(C, N, M, n0, n1, k, B, b0, sbn, sbk, shared, acc, mode, bias, aux, work, w0):  # type: ignore[no-untyped-def]
+    """A thread's columns n0..n1 of C: packs its own B, reads the shared A."""
+    t0 = w0 + KC * NC
+    for j0 in range(n0, n1, NC):
+        n = min(NC, n1 - j0)
+        for k0 in range(0, k, KC):
+            kc = min(KC, k - k0)
+            pack(work, w0, B, b0 + j0 * sbn + k0 * sbk, n, kc, NR, sbn, sbk)
+            a = shared.ctypes.data + 4 * k0 * MR
+            add = 1 if (acc or k0 > 0) else 0
+            panels(kc, a, MR * k, M, work.ctypes.data + 4 * w0, NR * kc, n, C, j0, N, add, False, work, t0)
+        if mode != NONE:
+            epilogue(mode, C, N, 0, M, j0, j0 + n, bias, aux)
+
+
+@njit(**FAST)
+def rows_of_thread(C, N, m0, m1, k, A, a0, sam, sak, shared, acc, mode, bias, aux, work, w0):  # type: ignore[no-untyped-def]
+    """A thread's rows m0..m1 of C: packs its own A, reads the shared B."""
+    t0 = w0 + KC * MC
+    for i0 in range(m0, m1, MC):
+        m = min(MC, m1 - i0)
+        for k0 in range(0, k, KC):
+            kc = min(KC, k - k0)
+            pack(work, w0, A, a0 + i0 * sam + k0 * sak, m, kc, MR, sam, sak)
+            b = shared.ctypes.data + 4 * k0 * NR
+            add = 1 if (acc or k0 > 0) else 0
+            panels(kc, work.ctypes.data + 4 * w0, MR * kc, m, b, NR * k, N, C, i0 * N, N, add, True, work, t0)
+        if mode != NONE:
+            epilogue(mode, C, N, i0, i0 + m, 0, N, bias, aux)
+
+
+@njit(**FAST)
+def cut_by_columns(mp, np_, threads):  # type: ignore[no-untyped-def]
+    """Whether to cut C's columns (rather than rows) among threads: the longer side, unless its panels divide
+    among the threads more than a tenth worse than the shorter side's."""
+    columns = ((np_ + threads - 1) // threads) * mp  # tiles of the busiest thread, cutting columns
+    rows = ((mp + threads - 1) // threads) * np_
+    if np_ * NR >= mp * MR:
+        return 10 * columns <= 11 * rows
+    return 11 * columns < 10 * rows
+
+
+@njit(parallel=True, **FAST)
+def gemm(C, A, ta, B, tb, M, N, K, accumulate, mode, bias, aux, shared, work, threads):  # type: ignore[no-untyped-def]
+    """``C (M,N) (+)= op(A) (M,K) @ op(B) (K,N)``, flat float32 buffers; ``ta``/``tb``: that operand is stored transposed.
+
+    ``mode`` is an epilogue: BIAS adds ``bias`` (N,); BIAS_GELU also applies GELU and keeps its input in ``aux`` (M,N);
+    GELU_GRAD multiplies by GELU's derivative at ``aux``. ``shared`` (see :func:`shared_size`) and ``work``
+    (``threads`` x :func:`workspace_size`, flat) are scratch.
+    """
+    sam, sak = (1, M) if ta else (K, 1)
+    sbn, sbk = (K, 1) if tb else (1, N)
+    mp, np_ = (M + MR - 1) // MR, (N + NR - 1) // NR
+    m_each, n_each = (mp + threads - 1) // threads, (np_ + threads - 1) // threads
+    by_columns = cut_by_columns(mp, np_, threads)
+    size = work.shape[0] // threads
+    for s0 in range(0, K, KS):
+        k = min(KS, K - s0)
+        last = NONE if s0 + k < K else mode
+        acc = accumulate or s0 > 0
+        for p in prange(mp if by_columns else np_):
+            if by_columns:
+                pack(shared, p * MR * k, A, p * MR * sam + s0 * sak, min(MR, M - p * MR), k, MR, sam, sak)
+            else:
+                pack(shared, p * NR * k, B, p * NR * sbn + s0 * sbk, min(NR, N - p * NR), k, NR, sbn, sbk)
+        for t in prange(threads):
+            if by_columns:
+                n0, n1 = min(N, t * n_each * NR), min(N, (t + 1) * n_each * NR)
+                columns_of_thread(
+                    C, N, M, n0, n1, k, B, s0 * sbk, sbn, sbk, shared, acc, last, bias, aux, work, t * size
+                )
+            else:
+                m0, m1 = min(M, t * m_each * MR), min(M, (t + 1) * m_each * MR)
+                rows_of_thread(C, N, m0, m1, k, A, s0 * sak, sam, sak, shared, acc, last, bias, aux, work, t * size)
+
+
+@njit(parallel=True, **FAST)
+def column_sums(out, x, rows, accumulate):  # type: ignore[no-untyped-def]
+    """``out (C,) (+)= sum of x (rows, C) over rows``: a bias gradient. Each program owns 64 columns."""
+    C = out.shape[0]
+    for block in prange((C + 63) // 64):
+        c0 = block * 64
+        n = min(64, C - c0)
+        sums = out[c0 : c0 + n]
+        if not accumulate:
+            sums[:] = np.float32(0.0)
+        for r in range(rows):
+            row = x[r * C + c0 : r * C + c0 + n]
+            for c in range(n):
+                sums[c] += row[c]

@@ -1,0 +1,47 @@
+"""Global norm and AdamW: each one pass over the flat buffers, bound by memory (4 and 28 bytes an element)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+from nanoeuler.ops.cpu.gemm import FAST
+
+BLOCK = 16384
+
+
+@njit(parallel=True, **FAST)
+def block_square_sums(partial, x):  # type: ignore[no-untyped-def]
+    """``partial[b]`` = sum of squares of block b in float64: fixed blocks, so the bits do not depend on threads."""
+    n = x.shape[0]
+    for b in prange(partial.shape[0]):
+        block = x[b * BLOCK : min(n, (b + 1) * BLOCK)]
+        total = 0.0
+        for s in range(0, block.shape[0], 512):  # float32 within 512 elements, float64 across
+            part = np.float32(0.0)
+            piece = block[s : min(block.shape[0], s + 512)]
+            for i in range(piece.shape[0]):
+                part += piece[i] * piece[i]
+            total += part
+        partial[b] = total
+
+
+@njit(parallel=True, **FAST)
+def adamw(param, grad, m, v, n_decay, lr, beta1, beta2, correct1, correct2, eps, weight_decay, grad_scale):  # type: ignore[no-untyped-def]
+    """AdamW over blocks; all scalars float32. ``correct1 = 1/(1-beta1^step)``, ``correct2 = 1/(1-beta2^step)``."""
+    n = param.shape[0]
+    one = np.float32(1.0)
+    for b in prange((n + BLOCK - 1) // BLOCK):
+        lo, hi = b * BLOCK, min(n, (b + 1) * BLOCK)
+        boundary = min(hi, max(lo, n_decay))
+        for part in range(2):
+            s, e = (lo, boundary) if part == 0 else (boundary, hi)
+            keep = one - lr * weight_decay if part == 0 else one
+            ps, gs, ms, vs = param[s:e], grad[s:e], m[s:e], v[s:e]
+            for i in range(e - s):
+                g = gs[i] * grad_scale
+                m1 = beta1 * ms[i] + (one - beta1) * g
+                v1 = beta2 * vs[i] + (one - beta2) * g * g
+                ms[i] = m1
+                vs[i] = v1
+                ps[i] = ps[i] * keep - lr * (m1 * correct1) / (np.sqrt(v1 * correct2) + eps)
