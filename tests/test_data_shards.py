@@ -134,5 +134,5 @@ def test_full_disk_for_real(tmp_path):
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root may write anywhere")
 def test_no_permission_is_one_line(tmp_path):
     tmp_path.chmod(0o500)
-    with pytest.raises(UserError, match="cannot write .*Permission denied"):
+    with pytest.raises(UserError, match=r"cannot write .*Permission denied"):
         write_shard(tmp_path / "a.bin", np.arange(3))

@@ -157,7 +157,7 @@ def test_files_of_a_folder(tmp_path):
 
 
 def test_inputs_that_are_not_there(tmp_path):
-    with pytest.raises(UserError, match="no such file or folder: .*nope"):
+    with pytest.raises(UserError, match=r"no such file or folder: .*nope"):
         find_files([tmp_path / "nope"])
     with pytest.raises(UserError, match="no text in the folder"):
         find_files([tmp_path])

@@ -87,9 +87,7 @@ class Dataset:
                 f"{folder} was prepared without {split} data: run `nanoeuler data prepare` again, "
                 "with a validation share above 0"
             )
-        dataset = cls(
-            _open_all([folder / name for name in part["shards"]]), split, part["bytes"], meta, folder
-        )
+        dataset = cls(_open_all([folder / name for name in part["shards"]]), split, part["bytes"], meta, folder)
         if dataset.n_tokens != part["tokens"]:
             raise UserError(
                 f"{folder}: meta.json promises {part['tokens']} {split} tokens, the files hold "

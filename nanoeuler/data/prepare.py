@@ -93,9 +93,7 @@ def prepare(
     if not 0 <= val_fraction < 1:
         raise UserError(f"val_fraction must be at least 0 and below 1, got {val_fraction}")
     if tokenizer.n_vocab > MAX_VOCAB:
-        raise UserError(
-            f"a vocabulary of {tokenizer.n_vocab} does not fit in 16-bit tokens: at most {MAX_VOCAB}"
-        )
+        raise UserError(f"a vocabulary of {tokenizer.n_vocab} does not fit in 16-bit tokens: at most {MAX_VOCAB}")
     sources = [_Source(path) for path in find_files(inputs)]
     if val_inputs:
         sources += [_Source(path, is_val=True) for path in find_files(val_inputs)]
@@ -158,9 +156,7 @@ Route = Callable[["_Source", int, int], float]
 """``route(source, document, char)``: how many characters from here on belong to training (may be inf)."""
 
 
-def _choose_split(
-    sources: list[_Source], val_fraction: float, val_docs: int | None, seed: int
-) -> tuple[str, Route]:
+def _choose_split(sources: list[_Source], val_fraction: float, val_docs: int | None, seed: int) -> tuple[str, Route]:
     """Name the rule of the split, and give the function that applies it."""
     if any(source.is_val for source in sources):
         if val_docs is not None:
@@ -169,9 +165,7 @@ def _choose_split(
 
     n_documents = sum(source.documents for source in sources)
     if val_docs is not None and not 0 <= val_docs < n_documents:
-        raise UserError(
-            f"val_docs must be 0 to {n_documents - 1} with {n_documents} documents, got {val_docs}"
-        )
+        raise UserError(f"val_docs must be 0 to {n_documents - 1} with {n_documents} documents, got {val_docs}")
     if val_docs is None and n_documents < MANY_DOCUMENTS:
         n_chars = sum(source.chars for source in sources)
         n_train = int(n_chars * (1 - val_fraction))
@@ -289,9 +283,7 @@ def _refuse_to_overwrite(out_dir: Path, staging: Path, old: set[str]) -> None:
             continue
         if name in staged and filecmp.cmp(path, staging / name, shallow=False):
             continue  # the same tokenizer, saved here before
-        raise UserError(
-            f"{path} exists and is not part of a prepared set: choose another folder, or move it away"
-        )
+        raise UserError(f"{path} exists and is not part of a prepared set: choose another folder, or move it away")
 
 
 def _write_meta(folder: Path, meta: dict[str, Any]) -> None:

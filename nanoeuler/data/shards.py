@@ -109,9 +109,7 @@ class TokenFile:
                 f"if it is text, run: nanoeuler data prepare {path}"
             )
         if size % 2:
-            raise UserError(
-                f"{path} has an odd size ({size} bytes): not nanoGPT's uint16 tokens, or truncated"
-            )
+            raise UserError(f"{path} has an odd size ({size} bytes): not nanoGPT's uint16 tokens, or truncated")
         return cls(path, _map(path, 0, size // 2), "nanogpt")
 
 
@@ -125,9 +123,7 @@ def _llmc_count(path: Path, head: np.ndarray, size: int) -> int:
     expected = HEADER_BYTES + 2 * n_tokens
     if size != expected:
         state = "truncated" if size < expected else "damaged"
-        raise UserError(
-            f"{path} is {state}: its header says {n_tokens} tokens, so {expected} bytes, but it has {size}"
-        )
+        raise UserError(f"{path} is {state}: its header says {n_tokens} tokens, so {expected} bytes, but it has {size}")
     if n_tokens == 0:
         raise UserError(f"{path} holds no tokens")
     return n_tokens

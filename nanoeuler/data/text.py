@@ -152,9 +152,7 @@ def _document_of(line: str, field: str, where: str) -> str:
         hint = "; a JSON array must become one object a line" if line.lstrip().startswith("[") else ""
         raise UserError(f"{where}: not JSON ({reason}){hint}") from error
     if not isinstance(record, dict):
-        raise UserError(
-            f"{where}: expected a JSON object with the field {field!r}, got {type(record).__name__}"
-        )
+        raise UserError(f"{where}: expected a JSON object with the field {field!r}, got {type(record).__name__}")
     if field not in record:
         known = ", ".join(map(repr, record)) or "none"
         raise UserError(f"{where}: no field {field!r} (fields here: {known}); choose one with --field")
@@ -164,9 +162,7 @@ def _document_of(line: str, field: str, where: str) -> str:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise UserError(
-            f"{where}: the field {field!r} holds half a surrogate pair, which is no character"
-        ) from error
+        raise UserError(f"{where}: the field {field!r} holds half a surrogate pair, which is no character") from error
     return text
 
 
