@@ -1,0 +1,327 @@
+"""The training loop.
+
+A step is a pure function of (parameters, moments, step number): the batches, the dropout masks and the learning rate
+are computed from the step number and the seed. So a run that stops and goes on from its checkpoint makes, bit for bit,
+the numbers of a run that never stopped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from nanoeuler.data.loader import Loader
+from nanoeuler.data.permutation import hash64
+from nanoeuler.errors import UserError
+from nanoeuler.model.gpt import GPT
+from nanoeuler.tokenizer import BaseTokenizer
+from nanoeuler.training import events
+from nanoeuler.training.checkpoint import TrainerState, load_optimizer, load_state, save_checkpoint
+from nanoeuler.training.config import TrainConfig
+from nanoeuler.training.evaluate import evaluate
+from nanoeuler.training.metrics import MetricsFile, read_metrics
+from nanoeuler.training.runfolder import RunFolder
+from nanoeuler.training.schedule import learning_rate
+from nanoeuler.training.setup import (
+    Data,
+    changed_for_resume,
+    check_same_run,
+    fixed_settings,
+    new_model,
+    open_data,
+)
+from nanoeuler.training.signals import StopRequest
+from nanoeuler.training.speed import Speed
+
+OnEvent = Callable[[events.Event], None]
+
+
+class TrainingDiverged(UserError):
+    """The loss or the gradient is no longer a finite number. ``step`` counts from 1; nothing was changed by it."""
+
+    def __init__(self, message: str, step: int) -> None:
+        super().__init__(message)
+        self.step = step
+
+
+class _Stopped(Exception):
+    """Ctrl-C during an evaluation: leave it, it comes again when the run goes on."""
+
+
+def train(
+    config: TrainConfig | None = None,
+    *,
+    resume: str | Path | None = None,
+    on_event: OnEvent | None = None,
+    **settings: Any,
+) -> events.TrainResult:
+    """Train a model as ``config`` says, with single ``settings`` laid over it; or go on with the run in ``resume``.
+
+    ``on_event`` is called with each :data:`~nanoeuler.training.events.Event`. Ctrl-C ends the step, saves, and returns
+    a result with ``interrupted`` set. With ``resume``, only the settings in
+    :data:`~nanoeuler.training.setup.CHANGEABLE` may be given.
+
+    Raises UserError for settings, data or folders that do not fit, a full disk, and (as :class:`TrainingDiverged`)
+    for a loss that is no finite number; the last checkpoint then stays as it is.
+    """
+    if resume is not None:
+        if config is not None:
+            raise UserError("a run that goes on has its settings already: give resume alone, or with single settings")
+        trainer = Trainer.resume(resume, settings, on_event)
+    else:
+        config = TrainConfig.load(overrides=settings) if config is None else config.changed(**settings)
+        trainer = Trainer.start(config, on_event)
+    return trainer.run()
+
+
+class Trainer:
+    """One run: its model, optimizer state, data and folder. Made by :meth:`start` or :meth:`resume`."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        run: RunFolder,
+        model: GPT,
+        tokenizer: BaseTokenizer | None,
+        data: Data,
+        state: TrainerState,
+        on_event: OnEvent | None = None,
+    ) -> None:
+        self.config, self.run_folder, self.model, self.tokenizer = config, run, model, tokenizer
+        self.data, self.state = data, state
+        self.emit: OnEvent = on_event or (lambda event: None)
+        B, T = config.batch_size, config.seq_len or model.config.block_size
+        self.B, self.T = B, T
+        self.loader = Loader(data.train, B, T, config.seed)
+        self.batch = (np.empty((B, T), np.int32), np.empty((B, T), np.int32))
+        self.m = model.ops.zeros((model.layout.n_params,))
+        self.v = model.ops.zeros((model.layout.n_params,))
+        self.stop = StopRequest()
+        self.speed = Speed()
+
+    @classmethod
+    def start(cls, config: TrainConfig, on_event: OnEvent | None = None) -> Trainer:
+        """A new run in the new folder ``config.out``."""
+        if not config.out:
+            raise UserError("no folder for the run: give --out FOLDER")
+        run = RunFolder(config.out)
+        run.check_new()
+        data = open_data(config)
+        model, tokenizer = new_model(config, data)
+        config = config.resolved(model.config)
+        run.create(config)
+        return cls(config, run, model, tokenizer, data, _first_state(config, data), on_event)
+
+    @classmethod
+    def resume(
+        cls, folder: str | Path, changes: Mapping[str, Any] | None = None, on_event: OnEvent | None = None
+    ) -> Trainer:
+        """The run in ``folder``, where its last checkpoint left it (or at its start, if it has none yet)."""
+        run = RunFolder(folder)
+        config = changed_for_resume(run, run.read_config(), {**(changes or {}), "out": str(folder)})
+        data = open_data(config)
+        run.lock()
+        run.recover()
+        if run.last.exists():
+            state = load_state(run.last)
+            check_same_run(run, config, data, state)
+            model, tokenizer = new_model(_from_last(config, run), data)
+        else:
+            state = _first_state(config, data)
+            model, tokenizer = new_model(config, data)
+        trainer = cls(config, run, model, tokenizer, data, state, on_event)
+        if run.last.exists():
+            load_optimizer(run.last, model, (trainer.m, trainer.v))
+        run.write_config(config)
+        return trainer
+
+    # ---- the loop -------------------------------------------------------------------------------------
+    def run(self) -> events.TrainResult:
+        """Train to the last step, or until Ctrl-C."""
+        s = self.state
+        self._began = perf_counter() - s.seconds
+        self.metrics = MetricsFile(self.run_folder.metrics_file, s.step, s.pending)
+        try:
+            with self.stop:
+                self.emit(self._started())
+                interrupted = not self._loop()
+                if interrupted:
+                    self._save_last()
+        finally:
+            self.metrics.close()
+            self.run_folder.unlock()
+        result = self._result(interrupted)
+        self.emit(events.Finished(result))
+        return result
+
+    def _loop(self) -> bool:
+        """Steps and what is due between them, until all are done (True) or Ctrl-C (False)."""
+        s, c = self.state, self.config
+        if s.step == 0 and c.init_from != "scratch":
+            s.pending = True  # know how good the model was before
+        if s.pending and not self._look():
+            return False
+        self.speed.restart()
+        while s.step < c.steps:
+            self._train_step()
+            s.pending = self._due(c.eval_every) or s.step == c.steps or self._due(c.sample_every)
+            if self.stop or (s.pending and not self._look()):
+                return False
+            if self._due(c.save_every) or s.step == c.steps:
+                self._save_last()
+            if self._due(c.keep_every):
+                self._save(self.run_folder.kept(s.step), "kept")
+        return True
+
+    def _due(self, every: int) -> bool:
+        return every > 0 and self.state.step % every == 0
+
+    def _train_step(self) -> None:
+        """Gradients over ``grad_accum`` batches, clipped, then one step of AdamW."""
+        c, s, model = self.config, self.state, self.model
+        loss = 0.0
+        for i in range(c.grad_accum):
+            n = s.step * c.grad_accum + i
+            x, y = self.loader.batch(n, out=self.batch)
+            seed = hash64(c.seed, n) & 0xFFFFFFFF  # of the dropout masks
+            loss += model.loss_and_grad(x, y, seed=seed, scale=1.0 / c.grad_accum, accumulate=i > 0) / c.grad_accum
+        norm = model.ops.global_norm(model.grads)
+        self._require_finite("loss", loss)
+        self._require_finite("norm of the gradient", norm)
+        lr = learning_rate(c, s.step)
+        clip = c.grad_clip / (norm + 1e-6) if 0 < c.grad_clip < norm else 1.0  # as torch's clip_grad_norm_
+        s.step, s.val_loss = s.step + 1, None
+        adam = (c.beta1, c.beta2, c.eps, c.weight_decay)
+        model.ops.adamw(model.params, model.grads, self.m, self.v, model.layout.n_decay, s.step, lr, *adam, clip)
+        s.tokens += c.tokens_per_step
+        self._report(loss, lr, norm)
+
+    def _require_finite(self, what: str, value: float) -> None:
+        if math.isfinite(value):
+            return
+        step, last = self.state.step + 1, self.run_folder.last
+        kept = f"; {last} is as it was" if last.exists() else ""
+        raise TrainingDiverged(
+            f"the {what} is {value} at step {step}, so training stopped{kept}: "
+            f"try again with a lower lr (it was {self.config.lr:g}) or a longer warmup",
+            step,
+        )
+
+    def _report(self, loss: float, lr: float, norm: float) -> None:
+        c, s = self.config, self.state
+        self.speed.step()
+        s.seconds = perf_counter() - self._began
+        per_second = c.tokens_per_step / self.speed.seconds_per_step
+        if s.step % c.log_every == 0 or s.step == c.steps:
+            self.metrics.write(
+                step=s.step,
+                loss=loss,
+                lr=lr,
+                grad_norm=norm,
+                tokens=s.tokens,
+                tokens_per_s=round(per_second, 1),
+                seconds=round(s.seconds, 3),
+            )
+        left = self.speed.seconds_for(c.steps - s.step)
+        self.emit(events.Step(s.step, loss, lr, norm, s.tokens, per_second, left))
+
+    # ---- between steps ----------------------------------------------------------------------------------
+    def _look(self) -> bool:
+        """The evaluation and the sample due after this step. False if Ctrl-C came in between."""
+        c, s = self.config, self.state
+        try:
+            if self.data.val is not None and (self._due(c.eval_every) or s.step in (0, c.steps)):
+                self._evaluate()
+            if s.step and self._due(c.sample_every):
+                self._sample()
+        except _Stopped:
+            return False
+        s.pending = False
+        self.speed.restart()
+        return True
+
+    def _evaluate(self) -> None:
+        s = self.state
+        assert self.data.val is not None
+        self.emit(events.Evaluating(s.step))
+        tokens = self.config.eval_tokens or None
+        result = evaluate(self.model, self.data.val, self.B, self.T, tokens, on_batch=self._stop_here)
+        self.metrics.write(step=s.step, val_loss=result.loss, bits_per_byte=result.bits_per_byte)
+        best = s.best_val_loss is None or result.loss < s.best_val_loss
+        s.val_loss = result.loss
+        if best:
+            s.best_val_loss, s.best_step = result.loss, s.step
+            self._save(self.run_folder.best, "best")
+        self.emit(events.Evaluated(s.step, result.loss, result.bits_per_byte, best))
+
+    def _stop_here(self, tokens: int) -> None:
+        if self.stop:
+            raise _Stopped
+
+    def _sample(self) -> None:
+        from nanoeuler.training.sample import write_sample
+
+        c, s = self.config, self.state
+        assert self.tokenizer is not None
+        text = write_sample(self.model, self.tokenizer, c.sample_prompt, c.sample_tokens, seed=c.seed + s.step)
+        self.metrics.write(step=s.step, prompt=c.sample_prompt, sample=text)
+        self.emit(events.Sampled(s.step, c.sample_prompt, text))
+
+    def _save_last(self) -> None:
+        self.metrics.sync()
+        self._save(self.run_folder.last, "last")
+
+    def _save(self, folder: Path, kind: Any) -> None:
+        s = self.state
+        state = replace(s, seconds=perf_counter() - self._began)
+        save_checkpoint(folder, self.model, self.tokenizer, state, (self.m, self.v) if kind == "last" else None)
+        self.emit(events.Saved(s.step, folder, kind))
+        self.speed.restart()
+
+    # ---- what it tells ----------------------------------------------------------------------------------
+    def _started(self) -> events.Started:
+        c, data = self.config, self.data
+        return events.Started(
+            config=c,
+            model=self.model.config,
+            out=self.run_folder.path,
+            step=self.state.step,
+            train_tokens=data.train.n_tokens,
+            val_tokens=data.val.n_tokens if data.val else None,
+            tokens_per_step=c.tokens_per_step,
+            epochs=self.loader.epoch(c.steps * c.grad_accum),
+        )
+
+    def _result(self, interrupted: bool) -> events.TrainResult:
+        s, run = self.state, self.run_folder
+        record: dict[str, Any] = {}
+        for line in read_metrics(run.metrics_file):
+            record |= line
+        return events.TrainResult(
+            out=run.path,
+            step=s.step,
+            steps=self.config.steps,
+            tokens=s.tokens,
+            seconds=s.seconds,
+            loss=record.get("loss"),
+            val_loss=record.get("val_loss"),
+            bits_per_byte=record.get("bits_per_byte"),
+            best_val_loss=s.best_val_loss,
+            best_step=s.best_step,
+            model_folder=run.best if run.best.exists() else run.last,
+            interrupted=interrupted,
+        )
+
+
+def _first_state(config: TrainConfig, data: Data) -> TrainerState:
+    return TrainerState(seed=config.seed, settings=fixed_settings(config), data=data.fingerprint())
+
+
+def _from_last(config: TrainConfig, run: RunFolder) -> TrainConfig:
+    return replace(config, init_from=str(run.last))
