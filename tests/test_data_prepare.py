@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from nanoeuler.data import text as reading
 from nanoeuler.data.dataset import Dataset
 from nanoeuler.data.prepare import prepare
+from nanoeuler.data.shards import write_shard
 from nanoeuler.data.text import SEPARATOR
 from nanoeuler.errors import UserError
 from nanoeuler.tokenizer import CharTokenizer, Tokenizer, load_tokenizer
@@ -236,13 +238,68 @@ def test_killed_between_any_two_changes_of_the_folder(tmp_path, gpt2, stories):
     assert seen >= {(True, "earlier"), (True, "interrupted"), (False, "new")}
 
 
+def test_a_failure_while_files_change_places_leaves_its_sign(tmp_path, gpt2, stories, monkeypatch):
+    out = tmp_path / "out"
+    prepare([stories], out, gpt2)
+    replace = Path.replace
+
+    def held_open(self, target):
+        if self.name == "val_000000.bin" and self.parent.name == ".preparing":
+            raise PermissionError(13, "The process cannot access the file")
+        return replace(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", held_open)
+        with pytest.raises(UserError, match=r"cannot write .*cannot access the file"):
+            prepare([stories], out, gpt2, seed=2)
+    with pytest.raises(UserError, match="was interrupted: run `nanoeuler data prepare` again"):
+        Dataset.open(out)
+    prepare([stories], out, gpt2, seed=2)
+    assert Dataset.open(out, "val").n_tokens > 0
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"files": ["../stories.txt"]}, "damaged"),
+        ({"files": ["meta.json", 3]}, "damaged"),
+        ({"train": {}}, "damaged"),
+        ({"n_vocab": "many"}, "damaged"),
+        ({"version": 2}, "another version"),
+    ],
+)
+def test_a_damaged_description_is_refused(tmp_path, gpt2, stories, change, message):
+    out = tmp_path / "out"
+    prepare([stories], out, gpt2)
+    meta = json.loads((out / "meta.json").read_text(encoding="utf-8"))
+    (out / "meta.json").write_text(json.dumps(meta | change), encoding="utf-8")
+    for use in (lambda: Dataset.open(out), lambda: prepare([stories], out, gpt2)):
+        with pytest.raises(UserError, match=rf"meta\.json .*{message}"):
+            use()
+    assert stories.exists()
+
+
+def test_a_shard_that_does_not_match_its_description(tmp_path, gpt2, stories):
+    out = tmp_path / "out"
+    report = prepare([stories], out, gpt2)
+    write_shard(out / "train_000000.bin", np.arange(5))
+    with pytest.raises(UserError, match=f"promises {report.train.tokens} train tokens, the files hold 5"):
+        Dataset.open(out)
+    (out / "train_000000.bin").unlink()
+    with pytest.raises(UserError, match=r"cannot read the tokens in .*train_000000\.bin"):
+        Dataset.open(out)
+    prepare([stories], out, gpt2, val_fraction=0)
+    with pytest.raises(UserError, match="was prepared without val data"):
+        Dataset.open(out, "val")
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
         ({"val_fraction": 1.0}, "val_fraction must be"),
         ({"val_fraction": -0.1}, "val_fraction must be"),
         ({"val_docs": 200}, "val_docs must be 0 to 199 with 200 documents, got 200"),
-        ({"tokens_per_shard": 0}, "at least one token"),
+        ({"tokens_per_shard": 0}, "a shard holds 1 to 2147483647 tokens, got 0"),
         ({"text_field": "x", "inputs": ["a.jsonl"]}, r"a\.jsonl, line 1: no field 'x'"),
         ({"inputs": ["empty.txt"]}, r"empty\.txt is empty"),
         ({"inputs": ["blank.txt"]}, r"blank\.txt is empty"),

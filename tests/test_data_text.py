@@ -1,5 +1,6 @@
 """Documents out of files: where they end, where they are cut, and what is refused."""
 
+import gzip
 import json
 import random
 
@@ -99,13 +100,13 @@ def test_json_lines(tmp_path):
 @pytest.mark.parametrize(
     "line, message",
     [
-        (b"{", "line 2: not JSON"),
-        (b'[{"text": "a"},', "line 2: not JSON .*JSON array"),
+        (b"{", "line 2: not a JSON object on one line"),
+        (b'[{"text": "a"},', "line 2: not a JSON object .*JSON array"),
         (b"[1]", "line 2: expected a JSON object with the field 'text', got list"),
         (b'{"story": "a", "id": 1}', r"line 2: no field 'text' \(fields here: 'story', 'id'\)"),
         (b'{"text": 3}', "line 2: the field 'text' is int, not a string"),
         (b'{"text": "\\ud800"}', "line 2: .*surrogate"),
-        (b"[" * 200_000, "line 2: not JSON"),
+        (b"[" * 200_000, "line 2: not a JSON object on one line"),
         (b'{"text": "\xff"}', "not UTF-8: byte 0xff at byte offset 25"),
         (b'{"text": "\0"}', "NUL byte at byte offset 25"),
     ],
@@ -139,11 +140,20 @@ def test_what_is_not_text(tmp_path, small_pieces, content, message, block):
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_utf16_is_named(tmp_path, encoding):
-    (tmp_path / "a.txt").write_bytes("\ufeffhello".encode(encoding))
-    with pytest.raises(UserError, match="is UTF-16, not UTF-8"):
-        documents(tmp_path / "a.txt")
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("\ufeffhello".encode("utf-16-le"), "UTF-16, not UTF-8"),
+        ("\ufeffhello".encode("utf-16-be"), "UTF-16, not UTF-8"),
+        (gzip.compress(b"hello"), "unpack it"),
+        (b"%PDF-1.7", "export it as plain text"),
+    ],
+)
+def test_what_is_taken_for_text_is_named(tmp_path, content, message):
+    for name in ("a.txt", "a.jsonl"):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(UserError, match=f"{name} is .*{message}"):
+            documents(tmp_path / name)
 
 
 def test_files_of_a_folder(tmp_path):

@@ -48,6 +48,15 @@ class Dataset:
         A folder is either one that ``nanoeuler data prepare`` made, or holds ``*.bin`` files whose names say the
         split: ``train.bin`` (nanoGPT), ``fineweb_train_000001.bin`` or ``TinyStories_val.bin`` (llm.c).
         Raises UserError, naming the command to run, when there is nothing to open.
+
+        >>> import tempfile
+        >>> from nanoeuler.data.shards import write_nanogpt
+        >>> with tempfile.TemporaryDirectory() as d:
+        ...     write_nanogpt(Path(d, "train.bin"), np.arange(5))
+        ...     dataset = Dataset.open(d)
+        ...     print(dataset.n_tokens, dataset.files[0].tokens[1:3].tolist())
+        ...     del dataset  # Windows removes no file that is still mapped
+        5 [1, 2]
         """
         if split not in SPLITS:
             raise UserError(f"unknown split {split!r}: choose train or val")

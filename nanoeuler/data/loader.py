@@ -9,7 +9,7 @@ order of the windows: a permutation that is computed, not stored (:mod:`nanoeule
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, islice
 
 import numpy as np
 
@@ -27,6 +27,14 @@ class Loader:
 
     A batch may span two epochs, so that no window is dropped. Raises UserError if no file of ``dataset`` holds a
     single window of T+1 tokens.
+
+    >>> from pathlib import Path
+    >>> from nanoeuler.data.shards import TokenFile
+    >>> dataset = Dataset((TokenFile(Path("counting.bin"), np.arange(100, dtype=np.uint16), "nanogpt"),), "train")
+    >>> loader = Loader(dataset, B=2, T=4, seed=1)
+    >>> x, y = loader.batch(7)
+    >>> x.shape, bool((y == x + 1).all()), loader.windows_per_epoch
+    ((2, 4), True, 24)
     """
 
     def __init__(self, dataset: Dataset, B: int, T: int, seed: int, shuffle: bool = True) -> None:
@@ -103,17 +111,25 @@ def eval_batches(dataset: Dataset, B: int, T: int, max_tokens: int | None = None
     Windows do not overlap, and each token but the first of each file is a target exactly once. Places beyond a
     file's end, and rows beyond the last window, have x = 0 and the target -1, to be ignored. ``max_tokens`` stops
     after the windows that hold that many targets (at least one window). UserError if there is nothing to predict.
+
+    >>> from pathlib import Path
+    >>> from nanoeuler.data.shards import TokenFile
+    >>> dataset = Dataset((TokenFile(Path("counting.bin"), np.arange(6, dtype=np.uint16), "nanogpt"),), "val")
+    >>> for x, y in eval_batches(dataset, B=2, T=3):
+    ...     print(x.tolist(), y.tolist())
+    [[0, 1, 2], [3, 4, 0]] [[1, 2, 3], [4, 5, -1]]
     """
-    windows = [(file.tokens, s) for file in dataset.files for s in range(0, len(file) - 1, T)]
-    if not windows:
+    if max(map(len, dataset.files)) < 2:
         _refuse_short(dataset, 1)
+    windows: Iterator[np.ndarray] = (
+        file.tokens[s : s + T + 1] for file in dataset.files for s in range(0, len(file) - 1, T)
+    )
     if max_tokens is not None:
-        windows = windows[: max(1, max_tokens // T)]
-    for first in range(0, len(windows), B):
+        windows = islice(windows, max(1, max_tokens // T))
+    while rows := list(islice(windows, B)):
         x = np.zeros((B, T), np.int32)
         y = np.full((B, T), IGNORE, np.int32)
-        for b, (tokens, start) in enumerate(windows[first : first + B]):
-            window = tokens[start : start + T + 1]
+        for b, window in enumerate(rows):
             x[b, : len(window) - 1] = window[:-1]
             y[b, : len(window) - 1] = window[1:]
         yield x, y

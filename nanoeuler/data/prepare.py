@@ -12,6 +12,7 @@ import contextlib
 import filecmp
 import json
 import math
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -89,6 +90,14 @@ def prepare(
 
     Nothing is half-written: the set appears in ``out_dir`` when complete, and only then replaces an earlier one.
     Raises UserError for unreadable input, a vocabulary over 65536, a split without text, or a full disk.
+
+    >>> import tempfile
+    >>> from nanoeuler.tokenizer import CharTokenizer
+    >>> with tempfile.TemporaryDirectory() as d:
+    ...     _ = Path(d, "book.txt").write_text("to be or not to be")
+    ...     report = prepare([Path(d, "book.txt")], Path(d, "book"), CharTokenizer.train("to be or not"))
+    >>> report.split, report.train.tokens, report.val.tokens
+    ('characters', 16, 2)
     """
     if not 0 <= val_fraction < 1:
         raise UserError(f"val_fraction must be at least 0 and below 1, got {val_fraction}")
@@ -152,7 +161,7 @@ def _utf8_size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8"))
 
 
-Route = Callable[["_Source", int, int], float]
+Route = Callable[[_Source, int, int], float]
 """``route(source, document, char)``: how many characters from here on belong to training (may be inf)."""
 
 
@@ -186,6 +195,7 @@ class _Split:
     def __init__(self, writer: ShardWriter, tokenizer: BaseTokenizer, append_eot: bool) -> None:
         self.writer, self.tokenizer, self.report = writer, tokenizer, SplitReport()
         self.eot_id = tokenizer.eot_id if append_eot else None
+        self._eot = None if self.eot_id is None else np.array([self.eot_id], np.uint16)
         self._document = -1  # the one added to last
 
     def add(self, text: str, document: int) -> None:
@@ -197,8 +207,8 @@ class _Split:
         self._document = document
 
     def end_document(self) -> None:
-        if self.eot_id is not None:
-            self.writer.write(np.array([self.eot_id]))
+        if self._eot is not None:
+            self.writer.write(self._eot)
 
     def finish(self) -> SplitReport:
         self.writer.finish()
@@ -259,19 +269,21 @@ def _staged(out_dir: Path, tokenizer: BaseTokenizer) -> Iterator[Path]:
             if not interrupted:
                 _refuse_to_overwrite(out_dir, staging, old)
             yield staging
-            new = {path.name for path in staging.iterdir()}
-            (out_dir / META_NAME).unlink(missing_ok=True)
-            for name in sorted(old - new):
-                (out_dir / name).unlink(missing_ok=True)
-            for name in sorted(new, key=lambda name: (name == META_NAME, name)):
-                (staging / name).replace(out_dir / name)
-            staging.rmdir()
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         if not existed:
             with contextlib.suppress(OSError):
                 out_dir.rmdir()
         raise
+    # From here on a failure leaves the staging folder, the sign that what lies beside it may be a mixture.
+    with writing(out_dir):
+        new = {path.name for path in staging.iterdir()}
+        (out_dir / META_NAME).unlink(missing_ok=True)
+        for name in sorted(old - new):
+            (out_dir / name).unlink(missing_ok=True)
+        for name in sorted(new, key=lambda name: (name == META_NAME, name)):
+            (staging / name).replace(out_dir / name)
+        staging.rmdir()
 
 
 def _refuse_to_overwrite(out_dir: Path, staging: Path, old: set[str]) -> None:
@@ -292,12 +304,30 @@ def _write_meta(folder: Path, meta: dict[str, Any]) -> None:
     with (folder / META_NAME).open("w", encoding="utf-8", newline="\n") as file:
         json.dump(meta, file, indent=2, ensure_ascii=False)
         file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def read_meta(folder: Path) -> dict[str, Any] | None:
-    """The ``meta.json`` of a prepared folder; None where there is none, or another program's."""
+    """The ``meta.json`` of a prepared folder; None where there is none, or another program's.
+
+    Raises UserError for one of ours that is damaged. Its file names must be plain: preparing again removes these files.
+    """
+    path = folder / META_NAME
     try:
-        meta = json.loads((folder / META_NAME).read_text(encoding="utf-8"))
+        meta = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return meta if isinstance(meta, dict) and meta.get("format") == META_FORMAT else None
+    if not isinstance(meta, dict) or meta.get("format") != META_FORMAT:
+        return None
+    if meta.get("version") != 1:
+        raise UserError(f"{path} was written by another version of nanoeuler: run `nanoeuler data prepare` again")
+    try:
+        names = [*meta["files"], *meta["train"]["shards"], *meta["val"]["shards"]]
+        counts = [meta["n_vocab"], *(meta[split][what] for split in ("train", "val") for what in ("tokens", "bytes"))]
+        whole = all(Path(name).name == name for name in names) and all(type(count) is int for count in counts)
+    except (KeyError, TypeError):
+        whole = False
+    if not whole:
+        raise UserError(f"{path} is damaged: remove it, and run `nanoeuler data prepare` again")
+    return meta

@@ -180,8 +180,8 @@ class ShardWriter:
     """
 
     def __init__(self, folder: Path, split: str, tokens_per_shard: int = TOKENS_PER_SHARD) -> None:
-        if tokens_per_shard < 1:
-            raise UserError(f"a shard must hold at least one token, got {tokens_per_shard}")
+        if not 1 <= tokens_per_shard < 1 << 31:  # the header counts in int32
+            raise UserError(f"a shard holds 1 to {(1 << 31) - 1} tokens, got {tokens_per_shard}")
         self.folder, self.split, self.tokens_per_shard = Path(folder), split, tokens_per_shard
         self.paths: list[Path] = []
         self.n_tokens = 0

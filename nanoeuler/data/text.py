@@ -27,6 +27,15 @@ PIECE = 1 << 17  # characters
 _BLOCK = 1 << 18  # bytes read at a time
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 _FOLDER_SUFFIXES = (".txt", ".md", ".jsonl", ".ndjson")
+_NOT_TEXT = {  # how files begin that people take for text
+    codecs.BOM_UTF16_LE: "UTF-16, not UTF-8 (byte offset 0): save it as UTF-8",
+    codecs.BOM_UTF16_BE: "UTF-16, not UTF-8 (byte offset 0): save it as UTF-8",
+    b"\x1f\x8b": "compressed (gzip): unpack it first",
+    b"\x28\xb5\x2f\xfd": "compressed (zstd): unpack it first",
+    b"PK\x03\x04": "a zip archive, as .docx and .epub are: unpack it, or export it as plain text",
+    b"%PDF-": "a PDF: export it as plain text",
+    b"PAR1": "a Parquet table: export it as JSON lines",
+}
 
 
 class Piece(NamedTuple):
@@ -73,7 +82,15 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 def read_pieces(path: Path, field: str = "text") -> Iterator[Piece]:
-    """Stream the documents of one file as pieces; UserError names the file and the place of anything unreadable."""
+    """Stream the documents of one file as pieces; UserError names the file and the place of anything unreadable.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as d:
+    ...     path = Path(d, "stories.txt")
+    ...     _ = path.write_text("A cat sat.<|endoftext|>A dog ran.")
+    ...     print(list(read_pieces(path)))
+    [Piece(text='A cat sat.', ends=True), Piece(text='A dog ran.', ends=True)]
+    """
     try:
         if path.suffix.lower() in _JSON_SUFFIXES:
             for document in _json_lines(path, field):
@@ -115,8 +132,10 @@ def _text_blocks(path: Path) -> Iterator[str]:
 
 
 def _refuse_binary(path: Path, block: bytes, offset: int) -> None:
-    if offset == 0 and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise UserError(f"{path} is UTF-16, not UTF-8 (byte offset 0): save it as UTF-8")
+    if offset == 0:
+        for magic, name in _NOT_TEXT.items():
+            if block.startswith(magic):
+                raise UserError(f"{path} is {name}")
     zero = block.find(b"\0")
     if zero >= 0:
         raise UserError(f"{path} is binary, not text: NUL byte at byte offset {offset + zero}")
@@ -150,7 +169,7 @@ def _document_of(line: str, field: str, where: str) -> str:
     except (json.JSONDecodeError, RecursionError) as error:
         reason = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
         hint = "; a JSON array must become one object a line" if line.lstrip().startswith("[") else ""
-        raise UserError(f"{where}: not JSON ({reason}){hint}") from error
+        raise UserError(f"{where}: not a JSON object on one line ({reason}){hint}") from error
     if not isinstance(record, dict):
         raise UserError(f"{where}: expected a JSON object with the field {field!r}, got {type(record).__name__}")
     if field not in record:
