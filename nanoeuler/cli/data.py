@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from nanoeuler.cli.console import human_bytes, stages
+
+if TYPE_CHECKING:
+    from nanoeuler.tokenizer import BaseTokenizer
 
 
 @click.group()
@@ -139,7 +143,7 @@ def fetch(name: str | None, out: str, url: str | None) -> None:
 
 def _tokenizer(
     name: str | None, vocab_size: int | None, inputs: tuple[str, ...], val_inputs: tuple[str, ...], field: str
-):  # type: ignore[no-untyped-def]
+) -> BaseTokenizer:
     """The tokenizer that the options ask for: a known one, or one made from the files."""
     from nanoeuler.cli.tokenizers import open_tokenizer
     from nanoeuler.data.text import read_texts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib.resources import files
 from pathlib import Path
 
@@ -24,18 +25,13 @@ def shipped_model() -> Path:
 
 
 def find_model_folder(path: str | Path | None) -> Path:
-    """The folder with the model's files: ``path`` itself, the best checkpoint if it is a run; None: the shipped one.
+    """The folder with the model's files: ``path`` itself, or its best checkpoint if it is a run; None: the shipped one.
 
-    Raises UserError if there is none.
+    Raises UserError if there is none, or the checkpoint is damaged.
     """
-    if path is None:
-        return shipped_model()
-    folder = Path(path)
-    if folder.is_dir() and (folder / "config.json").is_file() and (folder / "model.safetensors").is_file():
-        return folder
-    from nanoeuler.training.checkpoint import find_model
+    from nanoeuler.training.runfolder import find_model
 
-    return find_model(folder)
+    return find_model(shipped_model() if path is None else path).folder
 
 
 def tokenizer_of(folder: Path, config: GPTConfig) -> BaseTokenizer:
@@ -51,3 +47,27 @@ def tokenizer_of(folder: Path, config: GPTConfig) -> BaseTokenizer:
         f"{folder} has no tokenizer (vocab.json and merges.txt, or char_vocab.json): "
         "copy the one that the model was trained with into it"
     )
+
+
+def describe(folder: Path, config: GPTConfig) -> str:
+    """One line on a model: where it lies, its size, and how much it was trained, which explains how well it writes."""
+    head = f"{folder} (GPT-2, {human_count(config.n_params)} parameters, context {config.block_size}"
+    try:
+        state = json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))
+        trained = f"trained {state['step']:,} steps on {human_count(state['tokens'])} tokens"
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"{head}; how it was trained is not written down)"
+    loss = state.get("val_loss")
+    return f"{head}; {trained}{f', validation loss {loss:.3f}' if isinstance(loss, float) else ''})"
+
+
+def human_count(n: int) -> str:
+    """A count for people.
+
+    >>> human_count(950), human_count(1_234_567), human_count(124_439_808)
+    ('950', '1.2M', '124M')
+    """
+    for size, unit in ((10**9, "B"), (10**6, "M"), (10**3, "k")):
+        if n >= size:
+            return f"{n / size:.1f}{unit}" if n < 100 * size else f"{n / size:.0f}{unit}"
+    return str(n)

@@ -1,0 +1,94 @@
+"""``nanoeuler info``: what a bug report needs, and what decides the speed."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import click
+
+from nanoeuler.cli.console import human_bytes
+
+PACKAGES = ("numpy", "numba", "llvmlite", "safetensors", "click", "rich")
+SIMD = ("sse4.2", "avx", "avx2", "fma", "avx512f", "avx512vnni", "avx512bf16", "amx-bf16", "amx-int8", "neon", "dotprod")
+
+
+@click.command()
+def command() -> None:
+    """Show versions, processor, threads, caches and the shipped model.
+
+    \b
+    Example:
+      nanoeuler info
+    """
+    from nanoeuler import __version__
+
+    lines = {
+        "nanoeuler": f"{__version__} in {Path(__file__).parents[1]}",
+        "python": f"{platform.python_version()} ({platform.python_implementation()}) on {platform.platform()}",
+        "packages": ", ".join(f"{name} {_version(name)}" for name in PACKAGES),
+        **_processor(),
+        "threads": _threads(),
+        "devices": _devices(),
+        "compile cache": _cache(),
+        "shipped model": _shipped(),
+    }
+    for name, value in lines.items():
+        click.echo(f"{name:14} {value}")
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "missing"
+
+
+def _processor() -> dict[str, str]:
+    """What the compiler sees: the processor's name, and those of its vector instructions that matter here."""
+    try:
+        from llvmlite import binding
+
+        features = binding.get_host_cpu_features()
+        name = binding.get_host_cpu_name()
+    except (ImportError, RuntimeError):
+        return {"processor": platform.processor() or "unknown"}
+    return {
+        "processor": f"{name}, {os.cpu_count()} logical cores",
+        "simd": ", ".join(feature for feature in SIMD if features.get(feature)) or "none known",
+    }
+
+
+def _threads() -> str:
+    import numba
+
+    settings = [f"{k}={os.environ[k]}" for k in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS") if k in os.environ]
+    return f"{numba.get_num_threads()} ({', '.join(settings) or 'set NUMBA_NUM_THREADS to change'})"
+
+
+def _devices() -> str:
+    from nanoeuler.ops import DEVICES
+
+    return ", ".join(DEVICES)
+
+
+def _cache() -> str:
+    """Numba keeps compiled kernels beside the source, or where NUMBA_CACHE_DIR says."""
+    folder = Path(os.environ.get("NUMBA_CACHE_DIR") or Path(__file__).parents[1] / "ops" / "cpu")
+    files = list(folder.rglob("*.nb[ic]"))
+    if not files:
+        return f"empty, in {folder}: the first run compiles"
+    return f"{human_bytes(sum(file.stat().st_size for file in files))} in {folder}"
+
+
+def _shipped() -> str:
+    from nanoeuler.errors import UserError
+    from nanoeuler.inference.pretrained import describe, read_config, shipped_model
+
+    try:
+        folder = shipped_model()
+        return describe(folder, read_config(folder))
+    except UserError as error:
+        return f"none ({error})"

@@ -1,0 +1,58 @@
+"""``nanoeuler train``: from prepared data to a trained model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from nanoeuler.cli.config_options import ConfigCommand, config_options, given, load
+from nanoeuler.cli.console import human_time
+from nanoeuler.cli.training_display import TrainingDisplay
+from nanoeuler.errors import UserError
+from nanoeuler.training.events import TrainResult
+
+
+@click.command(cls=ConfigCommand)
+@click.option("--resume", metavar="RUN", help="Go on with the run in this folder.")
+@config_options
+def command(resume: str | None, preset: str | None, config: str | None, **settings: Any) -> None:
+    """Train a GPT-2, from scratch or from another model.
+
+    Settings are laid over each other: defaults (in brackets), --preset, --config FILE, single flags. Ctrl-C saves and
+    says how to go on; a run that goes on gives the same numbers as one that never stopped.
+
+    \b
+    Examples:
+      nanoeuler train --preset shakespeare-char --data data/shakespeare --out runs/shakespeare
+      nanoeuler train --resume runs/shakespeare --steps 4000
+      nanoeuler train --preset finetune --init-from runs/shakespeare --data data/mine --out runs/mine
+    """
+    from nanoeuler.training.trainer import train
+
+    if resume is not None and (preset is not None or config is not None):
+        raise UserError("--resume takes the settings of the run: leave --preset and --config out")
+    with TrainingDisplay() as display:
+        if resume is not None:
+            result = train(resume=resume, on_event=display, **given(settings))
+        else:
+            result = train(load(preset, config, settings), on_event=display)
+    report(result)
+    if result.interrupted:
+        raise SystemExit(130)
+
+
+def report(result: TrainResult) -> None:
+    """What came out, its curve, and how to go on."""
+    if result.interrupted:
+        click.echo(f"\nstopped after step {result.step:,} of {result.steps:,}; all is saved")
+        click.echo(f"go on with: {result.resume_command}")
+        return
+    show_curve(result)
+    best = f"best validation loss {result.best_val_loss:.4f} at step {result.best_step:,}, " if result.best_step else ""
+    click.echo(f"{best}{human_time(result.seconds)} of training; the model is in {result.model_folder}")
+
+
+def show_curve(result: TrainResult) -> None:
+    """The loss curve in the terminal, and as PNG in the run's folder."""
+    raise NotImplementedError

@@ -1,0 +1,140 @@
+"""What a training run looks like: one line that lives, on a terminal; plain lines now and then, elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import click
+
+from nanoeuler.cli import compile_cache
+from nanoeuler.cli.console import human_time, is_live, rich_console
+from nanoeuler.inference.pretrained import human_count
+from nanoeuler.training import events
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+REDRAW_S = 0.25
+PLAIN_EVERY_S = 10.0
+
+
+class TrainingDisplay:
+    """``with TrainingDisplay() as display: train(config, on_event=display)``."""
+
+    def __init__(self, live: bool | None = None) -> None:
+        self.live = is_live(sys.stdout) if live is None else live
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+        self._steps = 0
+        self._val = ""
+        self._last: events.Step | None = None
+        self._shown_at = float("-inf")
+
+    def __enter__(self) -> TrainingDisplay:
+        if self.live:
+            self._bar = _bar()
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, event: events.Event) -> None:
+        match event:
+            case events.Started():
+                self._started(event)
+            case events.Step():
+                self._step(event)
+            case events.Evaluating():
+                self._status("evaluating")
+            case events.Evaluated():
+                self._evaluated(event)
+            case events.Sampled():
+                self._line(f"--- written at step {event.step}: {event.prompt}{event.text}\n---")
+            case events.Stopping():
+                self._line("stopping after this step, then saving (a second Ctrl-C ends at once)")
+            case events.Finished():
+                self._finished()
+
+    # ---- events ---------------------------------------------------------------------------------------
+    def _started(self, event: events.Started) -> None:
+        m, c = event.model, event.config
+        self._steps = c.steps
+        val = f", {event.val_tokens:,} to validate" if event.val_tokens else ", none to validate"
+        self._line(
+            f"model  {human_count(m.n_params)} parameters ({m.n_layer} layers, {m.n_head} heads, {m.n_embd} channels, "
+            f"context {m.block_size}, vocabulary {m.vocab_size})"
+        )
+        self._line(f"data   {event.train_tokens:,} tokens{val}")
+        self._line(
+            f"run    {c.steps:,} steps of {event.tokens_per_step:,} tokens ({event.epochs:.3g} epochs) in {event.out}"
+            + (f", going on from step {event.step:,}" if event.step else "")
+        )
+        if text := compile_cache.notice(c.device):
+            self._line(text)
+        if self._bar is not None:
+            self._task = self._bar.add_task("", total=c.steps, completed=event.step, text="first step", left="")
+            self._bar.refresh()
+
+    def _step(self, event: events.Step) -> None:
+        self._last = event
+        if self._due():
+            self._show(event)
+
+    def _evaluated(self, event: events.Evaluated) -> None:
+        self._val = f"val {event.val_loss:.3f}"
+        bits = f"  {event.bits_per_byte:.3f} bits/byte" if event.bits_per_byte is not None else ""
+        train = f"  loss {self._last.loss:.4f}" if self._last else ""
+        self._line(f"step {event.step:>6,}{train}  val {event.val_loss:.4f}{bits}{'  best' if event.best else ''}")
+
+    def _finished(self) -> None:
+        if self._bar is not None and self._last is not None:
+            self._show(self._last)
+
+    # ---- drawing --------------------------------------------------------------------------------------
+    def _due(self) -> bool:
+        now = time.monotonic()
+        if now - self._shown_at < (REDRAW_S if self.live else PLAIN_EVERY_S):
+            return False
+        self._shown_at = now
+        return True
+
+    def _show(self, e: events.Step) -> None:
+        left = f"{human_time(e.seconds_left)} left" if e.seconds_left is not None else ""
+        numbers = f"loss {e.loss:.3f}  {self._val}{'  ' if self._val else ''}{human_count(round(e.tokens_per_s))} tokens/s"
+        if self._bar is None:
+            self._line(f"step {e.step:>6,}/{self._steps:,}  {numbers}  lr {e.lr:.1e}  {left}".rstrip())
+        elif self._task is not None:
+            self._bar.update(self._task, completed=e.step, text=f"{numbers}  lr {e.lr:.1e}", left=left)
+            self._bar.refresh()
+
+    def _status(self, text: str) -> None:
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, left=text)
+            self._bar.refresh()
+
+    def _line(self, text: str) -> None:
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False)
+        else:
+            click.echo(text)
+            sys.stdout.flush()
+
+
+def _bar() -> Progress:
+    """The living line. It is redrawn by hand: a thread of its own would take time from the kernels."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (
+        MofNCompleteColumn(),
+        BarColumn(bar_width=16),
+        TextColumn("{task.fields[text]}", markup=False),
+        TextColumn("{task.fields[left]}", markup=False),
+    )
+    return Progress(*columns, console=rich_console(), auto_refresh=False)
