@@ -125,27 +125,26 @@ class Tokenizer(BaseTokenizer):
         >>> Tokenizer.gpt2().encode("<|endoftext|>", allowed_special="all")
         [50256]
         """
-        return list(chain.from_iterable(self._runs(text, allowed_special)))
+        return list(chain.from_iterable(self._ids_of_pieces(text, allowed_special)))
 
     def encode_array(
         self, text: str, allowed_special: Iterable[str] | Literal["all"] = frozenset()
     ) -> TokenArray:
-        runs = self._runs(text, allowed_special)
-        return np.fromiter(chain.from_iterable(runs), dtype=self.dtype)  # (tokens,)
+        pieces = self._ids_of_pieces(text, allowed_special)
+        return np.fromiter(chain.from_iterable(pieces), dtype=self.dtype)  # (tokens,)
 
-    def _runs(self, text: str, allowed_special: Iterable[str] | Literal["all"]) -> Iterator[Sequence[int]]:
-        """The ids of ``text``, a few at a time."""
-        for part in self._cut_out_special(text, allowed_special):
-            if isinstance(part, int):
-                yield (part,)
-            else:
-                for pieces in split_chunks(part):
-                    yield from map(self._pieces.__getitem__, pieces)
-
-    def _cut_out_special(
+    def _ids_of_pieces(
         self, text: str, allowed_special: Iterable[str] | Literal["all"]
-    ) -> Iterator[str | int]:
-        """Ordinary text between special tokens, and the ids of these, in turn."""
+    ) -> Iterator[Sequence[int]]:
+        """The ids of each piece of ``text``, and of each special token in it, in turn."""
+        if allowed_special:
+            return self._ids_with_special(text, allowed_special)
+        pieces = chain.from_iterable(split_chunks(text))
+        return map(self._pieces.__getitem__, pieces)
+
+    def _ids_with_special(
+        self, text: str, allowed_special: Iterable[str] | Literal["all"]
+    ) -> Iterator[Sequence[int]]:
         names = set(self._special_tokens) if allowed_special == "all" else set(allowed_special)
         if unknown := names - set(self._special_tokens):
             known = ", ".join(self._special_tokens) or "none"
@@ -153,16 +152,16 @@ class Tokenizer(BaseTokenizer):
                 f"{min(unknown)!r} is not a special token of this vocabulary (it has: {known}); "
                 "pass allowed_special a set of those names, or 'all'"
             )
-        if not names:
-            yield text
-            return
-        for part in re.split(special_pattern(names), text):
-            yield self._special_tokens[part] if part in names else part
+        for part in re.split(special_pattern(names), text) if names else [text]:
+            if part in names:
+                yield (self._special_tokens[part],)
+            else:
+                yield from self._ids_of_pieces(part, allowed_special=())
 
 
 def _spelled_like(names: Iterable[str], tokens: Iterable[bytes]) -> list[str]:
-    """Those ``names`` that ``vocab.json`` could not tell from one of ``tokens``."""
-    entries = set(tokens)
+    """Those ``names`` that ``vocab.json`` could not tell from one of ``tokens``, or from nothing."""
+    entries = {b"", *tokens}
     return [name for name in names if is_symbols(name) and from_symbols(name) in entries]
 
 

@@ -9,7 +9,16 @@ import numpy as np
 
 from nanoeuler.errors import UserError
 from nanoeuler.tokenizer.base import BaseTokenizer, TokenArray
-from nanoeuler.tokenizer.files import CHAR_FILE, read_text, write_texts
+from nanoeuler.tokenizer.files import (
+    CHAR_FILE,
+    MERGES_FILE,
+    SINGLE_FILE,
+    VOCAB_FILE,
+    damaged,
+    read_json,
+    refuse_beside,
+    write_texts,
+)
 from nanoeuler.tokenizer.split import replace_surrogates
 
 
@@ -74,7 +83,11 @@ class CharTokenizer(BaseTokenizer):
         return np.array(self.encode(text, allowed_special, errors), dtype=self.dtype)  # (tokens,)
 
     def save(self, directory: str | Path) -> None:
-        """Write ``char_vocab.json``: an object whose ``characters`` are listed in the order of their ids."""
+        """Write ``char_vocab.json``: an object whose ``characters`` are listed in the order of their ids.
+
+        Raises UserError if a BPE tokenizer lies there, or the folder cannot be written.
+        """
+        refuse_beside(Path(directory), [VOCAB_FILE, MERGES_FILE, SINGLE_FILE])
         content = json.dumps({"characters": list(self.characters)}, ensure_ascii=False) + "\n"
         write_texts(Path(directory), {CHAR_FILE: content})
 
@@ -82,15 +95,9 @@ class CharTokenizer(BaseTokenizer):
     def load(directory: str | Path) -> "CharTokenizer":
         """Read what :meth:`save` wrote. Raises UserError if the file is missing or damaged."""
         path = Path(directory) / CHAR_FILE
-        try:
-            characters = json.loads(read_text(path))["characters"]
-            if not all(isinstance(character, str) and len(character) == 1 for character in characters):
-                raise ValueError
-        except (ValueError, KeyError, TypeError) as error:
-            if isinstance(error, UserError):
-                raise
-            raise UserError(
-                f"{path} is damaged: it should hold an object with a list of single 'characters'; "
-                "copy it again from the folder it was saved in"
-            ) from None
+        characters = read_json(path).get("characters")
+        if not isinstance(characters, list) or not all(
+            isinstance(c, str) and len(c) == 1 for c in characters
+        ):
+            raise damaged(path, "it holds a list of single 'characters'")
         return CharTokenizer("".join(characters))

@@ -12,7 +12,7 @@ from nanoeuler.tokenizer.bpe import END_OF_TEXT, Tokenizer
 from nanoeuler.tokenizer.byte_symbols import SYMBOLS
 
 VOCAB_FILE, MERGES_FILE, CONFIG_FILE = "vocab.json", "merges.txt", "tokenizer_config.json"
-ADDED_FILE, SINGLE_FILE = "added_tokens.json", "tokenizer.json"
+ADDED_FILE, MAP_FILE, SINGLE_FILE = "added_tokens.json", "special_tokens_map.json", "tokenizer.json"
 CHAR_FILE = "char_vocab.json"
 
 _VERSION_LINE = "#version: 0.2"
@@ -37,12 +37,22 @@ def _holds_bpe(folder: Path) -> bool:
     return any((folder / name).exists() for name in (VOCAB_FILE, MERGES_FILE, SINGLE_FILE))
 
 
+def refuse_beside(folder: Path, others: Iterable[str]) -> None:
+    """Raise UserError if ``folder`` holds a tokenizer of the other kind, which would make it ambiguous."""
+    for name in others:
+        if (folder / name).exists():
+            raise UserError(f"{folder / name} belongs to another kind of tokenizer; save to a new folder")
+
+
 def save_bpe(tokenizer: Tokenizer, folder: Path) -> None:
     """Write ``vocab.json``, ``merges.txt`` and ``tokenizer_config.json``, from which ``transformers`` loads it.
 
     The last names the special tokens, which Hugging Face would otherwise take for ordinary ones. Each file
-    replaces its predecessor at once, or not at all.
+    replaces its predecessor at once, or not at all. Files that ``transformers`` left there for a tokenizer
+    before, and would read in preference, are removed. Raises UserError if a character tokenizer lies there,
+    or the folder cannot be written.
     """
+    refuse_beside(folder, [CHAR_FILE])
     special = tokenizer.special_tokens
     written = list(SYMBOLS)
     merge_lines = [_VERSION_LINE]
@@ -56,26 +66,20 @@ def save_bpe(tokenizer: Tokenizer, folder: Path) -> None:
         "bos_token": end_of_text,
         "eos_token": end_of_text,
         "unk_token": end_of_text,
-        "added_tokens_decoder": {
-            str(id): {
-                "content": name,
-                "lstrip": False,
-                "normalized": False,
-                "rstrip": False,
-                "single_word": False,
-                "special": True,
-            }
-            for name, id in special.items()
-        },
+        "added_tokens_decoder": {str(id): _as_added(name) for name, id in special.items()},
     }
-    write_texts(
-        folder,
-        {
-            VOCAB_FILE: json.dumps(tokenizer.vocab(), ensure_ascii=False) + "\n",
-            MERGES_FILE: "\n".join(merge_lines) + "\n",
-            CONFIG_FILE: json.dumps(config, ensure_ascii=False, indent=2) + "\n",
-        },
-    )
+    contents = {
+        VOCAB_FILE: json.dumps(tokenizer.vocab(), ensure_ascii=False) + "\n",
+        MERGES_FILE: "\n".join(merge_lines) + "\n",
+        CONFIG_FILE: json.dumps(config, ensure_ascii=False, indent=2) + "\n",
+    }
+    write_texts(folder, contents, remove=[SINGLE_FILE, ADDED_FILE, MAP_FILE])
+
+
+def _as_added(name: str) -> dict[str, str | bool]:
+    """A special token as ``transformers`` describes it: found anywhere in a text, exactly as spelled."""
+    loose = dict.fromkeys(("lstrip", "rstrip", "normalized", "single_word"), False)
+    return {"content": name, **loose, "special": True}
 
 
 def load_bpe(folder: Path) -> Tokenizer:
@@ -93,7 +97,8 @@ def load_bpe(folder: Path) -> Tokenizer:
             f"no tokenizer in {folder}: neither {VOCAB_FILE} with {MERGES_FILE}, nor {SINGLE_FILE}, "
             f"nor {CHAR_FILE}; save one there first"
         )
-    if (folder / SINGLE_FILE).exists() and not (folder / VOCAB_FILE).exists():
+    pair_complete = (folder / VOCAB_FILE).exists() and (folder / MERGES_FILE).exists()
+    if (folder / SINGLE_FILE).exists() and not pair_complete:
         return _load_single(folder / SINGLE_FILE)
     vocab = _vocabulary(read_json(folder / VOCAB_FILE), folder / VOCAB_FILE)
     merges_path = folder / MERGES_FILE
@@ -157,7 +162,7 @@ def _added_tokens(folder: Path) -> dict[str, int]:
         try:
             added |= {str(token["content"]): int(id) for id, token in listed.items()}
         except (TypeError, KeyError, ValueError, AttributeError):
-            raise _damaged(folder / CONFIG_FILE, "'added_tokens_decoder' lists ids and tokens") from None
+            raise damaged(folder / CONFIG_FILE, "'added_tokens_decoder' lists ids and tokens") from None
     return added
 
 
@@ -179,17 +184,18 @@ def _load_single(path: Path) -> Tokenizer:
         pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
         added = {str(token["content"]): int(token["id"]) for token in content.get("added_tokens", [])}
     except (TypeError, KeyError, ValueError):
-        raise _damaged(path, "it holds a model with vocabulary and merges, and added tokens") from None
+        raise damaged(path, "it holds a model with vocabulary and merges, and added tokens") from None
     return _assemble(_vocabulary(model.get("vocab"), path), _number_merges(pairs, str(path)), added, path)
 
 
 def _vocabulary(content: Any, path: Path) -> dict[str, int]:
     if not isinstance(content, dict) or not all(type(id) is int for id in content.values()):
-        raise _damaged(path, "it holds an object from token to id")
+        raise damaged(path, "it holds an object from token to id")
     return content
 
 
-def _damaged(path: Path, sound: str) -> UserError:
+def damaged(path: Path, sound: str) -> UserError:
+    """The error for a file of the wrong content; ``sound`` says what belongs there."""
     return UserError(f"{path} is damaged (when sound, {sound}); copy it again from its source")
 
 
@@ -206,17 +212,18 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; UserError if it cannot be read or holds none."""
     try:
         content = json.loads(read_text(path))
     except json.JSONDecodeError:
         raise UserError(f"{path} is not JSON, or is cut short; copy it again from its source") from None
     if not isinstance(content, dict):
-        raise _damaged(path, "it holds an object")
+        raise damaged(path, "it holds an object")
     return content
 
 
-def write_texts(folder: Path, contents: Mapping[str, str]) -> None:
-    """Write files into a folder, all of them first under a temporary name, then renamed.
+def write_texts(folder: Path, contents: Mapping[str, str], remove: Iterable[str] = ()) -> None:
+    """Write files into a folder, all of them first under a temporary name, then renamed; ``remove`` others.
 
     Killed at any moment, this leaves each file as it was or as it is to be. Raises UserError if it cannot.
     """
@@ -232,6 +239,8 @@ def write_texts(folder: Path, contents: Mapping[str, str]) -> None:
                 os.fsync(file.fileno())
         for path, final in temporary.items():
             path.replace(final)
+        for name in remove:
+            (folder / name).unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"cannot write the tokenizer into {folder}: {error.strerror}") from None
     finally:

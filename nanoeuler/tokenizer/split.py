@@ -12,14 +12,17 @@ white space. So the three classes are spelled out, from ``unicode16.txt`` beside
 """
 
 import re
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterable, Iterator
+from functools import cache, lru_cache
 from importlib.resources import files
+from itertools import accumulate
 
+CLASSES = ("letter", "number", "space")  # the lines of unicode16.txt
 CHUNK = 1 << 20  # characters split at a time: bounds the memory that the list of pieces takes
 
 # After a visible character, before a blank: no piece holds both sides, and neither side looks across.
 _SAFE_CUT = re.compile(r"\S(?=[ \n])")
+_BEYOND_TABLE = re.compile("[\U00010000-\U0010ffff]")
 
 
 def split(text: str) -> list[str]:
@@ -41,11 +44,28 @@ def split_chunks(text: str, chunk: int = CHUNK) -> Iterator[list[str]]:
         cut = _SAFE_CUT.search(text, start + chunk - 1)
         end = cut.end() if cut else len(text)
         part = text[start:end]
-        if part.isascii():
-            yield _ascii_pattern().findall(part)
-        else:
-            yield _unicode_pattern().findall(replace_surrogates(part))
+        yield _ascii_pattern().findall(part) if part.isascii() else _split_unicode(replace_surrogates(part))
         start = end
+
+
+def _split_unicode(text: str) -> list[str]:
+    """Split by stand-ins: in place of each character beyond U+FFFF, one of the same class below it.
+
+    The ``re`` module looks characters up to U+FFFF up in a table, but goes through the ranges of a class one by
+    one for those beyond; a class that has any such range is slow for every character.
+    """
+    shadow = _BEYOND_TABLE.sub(lambda match: _stand_in(match[0]), text)
+    pieces = _unicode_pattern().findall(shadow)
+    if shadow == text:
+        return pieces
+    return [text[end - len(piece) : end] for piece, end in zip(pieces, accumulate(map(len, pieces)))]
+
+
+@lru_cache(maxsize=1 << 14)
+def _stand_in(character: str) -> str:
+    """A letter (of no contraction), a digit or a sign. There is no white space beyond U+FFFF."""
+    letter, number = _classes_beyond_table()
+    return "a" if letter.match(character) else "0" if number.match(character) else "!"
 
 
 def replace_surrogates(text: str) -> str:
@@ -83,17 +103,31 @@ def _ascii_pattern() -> re.Pattern[str]:
 
 @cache
 def _unicode_pattern() -> re.Pattern[str]:
-    return _pattern(**unicode_classes())
+    """For text up to U+FFFF."""
+    classes = _unicode_classes()
+    return _pattern(*(_inside(span for span in classes[name] if span[1] <= "\uffff") for name in CLASSES))
 
 
 @cache
-def unicode_classes() -> dict[str, str]:
-    """``letter``, ``number`` and ``space``, each as the inside of a regular expression's ``[...]``."""
+def _classes_beyond_table() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Letters beyond U+FFFF, and numbers."""
+    classes = _unicode_classes()
+    letter, number = (_inside(span for span in classes[name] if span[1] > "\uffff") for name in CLASSES[:2])
+    return re.compile(f"[{letter}]"), re.compile(f"[{number}]")
+
+
+def _inside(spans: Iterable[tuple[str, str]]) -> str:
+    """Spans of characters as the inside of a regular expression's ``[...]``."""
+    return "".join(f"{re.escape(first)}-{re.escape(last)}" for first, last in spans)
+
+
+@cache
+def _unicode_classes() -> dict[str, list[tuple[str, str]]]:
+    """First and last character of every span of each class."""
     classes = {}
     for line in files(__package__).joinpath("unicode16.txt").read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
             name, *spans = line.split()
-            classes[name] = "".join(
-                "-".join(rf"\U{int(end, 16):08x}" for end in span.split("-")) for span in spans
-            )
+            ends = [span.split("-") for span in spans]
+            classes[name] = [(chr(int(end[0], 16)), chr(int(end[-1], 16))) for end in ends]
     return classes
