@@ -1,10 +1,14 @@
 """Nasty strings for the tokenizer: the same for the tests and for the tool that makes the golden values."""
 
+import hashlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+import numpy as np
 
 BLOCK = 0x1000  # code points that share one golden hash
 CODE_POINTS = 0x110000
+BETWEEN = 0xFFFFFFFF  # hashed between the ids of one code point and those of the next
 
 _HAND_PICKED = [
     "",
@@ -34,7 +38,7 @@ _HAND_PICKED = [
     "def f(x):\n    if x > 0:\n        return x ** 2  # square\n\n    return -x\n",
     "for(int i=0;i<n;++i){a[i]+=b[i]*c[i];}//loop\n\t\treturn 0;\n",
     '{"key": [1, 2.5, null, true], "näme": "välue\\n"}',
-    "<div class=\"x\">&nbsp;</div><!-- comment -->",
+    '<div class="x">&nbsp;</div><!-- comment -->',
     "SELECT * FROM users WHERE id='1' OR '1'='1'; --",
     "https://example.com/path?query=1&other=%20#fragment user@example.com",
     "naïve café résumé Zürich Ærøskøbing Ångström São Łódź",
@@ -68,13 +72,89 @@ _HAND_PICKED = [
 
 _ALPHABETS = {
     "white space": " \n\t\r\x0b\x0c\x1c\x1f\x85\u00a0\u1680\u2000\u2009\u2028\u2029\u202f\u205f\u3000\u200b\ufeff",
-    "contractions": ["'", "'s", "'t", "'re", "'ve", "'m", "'ll", "'d", "’s", "'S", "'R", "l", "e", " ", "\n", "a", "9"],
+    "contractions": [
+        "'",
+        "'s",
+        "'t",
+        "'re",
+        "'ve",
+        "'m",
+        "'ll",
+        "'d",
+        "’s",
+        "'S",
+        "'R",
+        "l",
+        "e",
+        " ",
+        "\n",
+        "a",
+        "9",
+    ],
     "ascii": [chr(point) for point in range(128)],
     "latin": [chr(point) for point in range(0x20, 0x250)],
-    "classes": ["a", "Z", "é", "中", "ß", "0", "9", "½", "٣", " ", "  ", "\n", "\u00a0", ".", "_", "—", "'", "😀", "\u0301"],
-    "emoji": ["👩", "👨", "👧", "🏽", "\u200d", "\ufe0f", "❤", "🇩", "🇪", "1", "\u20e3", " ", "a", "🏴", "\U000e0067", "\U000e007f"],
+    "classes": [
+        "a",
+        "Z",
+        "é",
+        "中",
+        "ß",
+        "0",
+        "9",
+        "½",
+        "٣",
+        " ",
+        "  ",
+        "\n",
+        "\u00a0",
+        ".",
+        "_",
+        "—",
+        "'",
+        "😀",
+        "\u0301",
+    ],
+    "emoji": [
+        "👩",
+        "👨",
+        "👧",
+        "🏽",
+        "\u200d",
+        "\ufe0f",
+        "❤",
+        "🇩",
+        "🇪",
+        "1",
+        "\u20e3",
+        " ",
+        "a",
+        "🏴",
+        "\U000e0067",
+        "\U000e007f",
+    ],
     "numbers": list("0123456789.,-+eE%$ ²½Ⅷ٣४४"),
-    "code": ["    ", "\n", "(", ")", "{", "}", "==", "->", "::", "//", "x", "i", "foo", "_", "0x", "42", ";", "\t", '"', "'"],
+    "code": [
+        "    ",
+        "\n",
+        "(",
+        ")",
+        "{",
+        "}",
+        "==",
+        "->",
+        "::",
+        "//",
+        "x",
+        "i",
+        "foo",
+        "_",
+        "0x",
+        "42",
+        ";",
+        "\t",
+        '"',
+        "'",
+    ],
     "anywhere": None,
 }
 
@@ -97,6 +177,25 @@ def nasty_strings(count: int = 360) -> list[str]:
 def _scalar(u: float) -> str:
     point = int(u * (CODE_POINTS - 0x800))
     return chr(point if point < 0xD800 else point + 0x800)
+
+
+def special_strings() -> list[str]:
+    """Strings that hold the special token's name; the golden ids are those with it allowed."""
+    return [text for text in nasty_strings() if "<|endoftext|>" in text] + [
+        "<|endoftext|>" * 3,
+        "x <|endoftext|>\n\n",
+    ]
+
+
+def is_utf8(text: str) -> bool:
+    """Whether ``text`` has no surrogates, which Hugging Face's tokenizers refuse."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def digest_of_strings() -> str:
+    """Changes if the strings do: golden values made before are then worth nothing."""
+    joined = "\0".join(nasty_strings() + special_strings() + long_strings())
+    return hashlib.sha256(joined.encode("utf-16-le", "surrogatepass")).hexdigest()[:16]
 
 
 def long_strings() -> list[str]:
@@ -123,3 +222,8 @@ def code_point_blocks() -> Iterator[str]:
 def in_context(block: str) -> str:
     """Each character of ``block`` between letters, between digits and between spaces, as one text."""
     return "".join([f"a{c}b 1{c}2 {c} .\n" for c in block])
+
+
+def digest(ids: Iterable[int]) -> str:
+    """A short hash of token ids."""
+    return hashlib.sha256(np.fromiter(ids, dtype="<u4").tobytes()).hexdigest()[:16]

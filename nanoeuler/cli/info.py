@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from nanoeuler.cli import compile_cache
 from nanoeuler.cli.console import human_bytes
 
 PACKAGES = ("numpy", "numba", "llvmlite", "safetensors", "click", "rich")
@@ -75,17 +76,15 @@ def _devices() -> str:
 
 
 def _cache() -> str:
-    """Numba keeps compiled kernels beside the source, or where NUMBA_CACHE_DIR says."""
-    folder = Path(os.environ.get("NUMBA_CACHE_DIR") or Path(__file__).parents[1] / "ops" / "cpu")
-    files = list(folder.rglob("*.nb[ic]"))
-    if not files:
-        return f"empty, in {folder}: the first run compiles"
-    return f"{human_bytes(sum(file.stat().st_size for file in files))} in {folder}"
+    size = compile_cache.size()
+    where = compile_cache.folder()
+    return f"{human_bytes(size)} in {where}" if size else f"empty ({where}): the first run compiles"
 
 
 def _shipped() -> str:
     from nanoeuler.errors import UserError
-    from nanoeuler.inference.pretrained import describe, read_config, shipped_model
+    from nanoeuler.formats.huggingface import read_config
+    from nanoeuler.inference.pretrained import describe, shipped_model
 
     try:
         folder = shipped_model()

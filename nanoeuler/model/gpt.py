@@ -56,11 +56,15 @@ class GPT:
         config, params = load_gpt2(Path(folder))
         return cls(config, device=device, params=params)
 
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Save to a folder that ``transformers`` loads unchanged; nothing is left half-written."""
+    def save_pretrained(self, folder: str | Path, dtype: str = "float32", eos_token_id: int | None = None) -> None:
+        """Save to a folder that ``transformers`` loads unchanged; nothing is left half-written.
+
+        ``dtype`` "float16" or "bfloat16" halves the file and rounds the weights. ``eos_token_id`` is the vocabulary's
+        end-of-text, if it has one.
+        """
         from nanoeuler.formats.huggingface import save_gpt2
 
-        save_gpt2(Path(folder), self.config, self.ops.download(self.params))
+        save_gpt2(Path(folder), self.config, self.ops.download(self.params), dtype, eos_token_id)
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Host copies of all parameters by name."""

@@ -42,12 +42,17 @@ def fsync(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a whole text file: the old one or the new one is there at any moment. UserError if it cannot."""
+    """:func:`write_bytes` of UTF-8, with ``\\n`` on every system."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a whole file: the old one or the new one is there at any moment. UserError if it cannot."""
     temporary = path.with_name(path.name + ".new")
     with write_errors(path):
         try:
-            with temporary.open("w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
+            with temporary.open("wb") as file:
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)

@@ -91,14 +91,19 @@ def give_thanks(t: Teller, helper: str) -> None:
     )
 
 
-def close(t: Teller, *variants: str) -> None:
-    """End the story with one of the plot's own closing lines, now and then with a common one after it."""
+GOOD_DAYS = (
+    "It was a [very |]good day.",
+    "It was the best day [ever|of all].",
+    "{h} could not stop smiling.",
+    "{h} was [very |so |]happy.",
+    "That night, {h} slept very well.",
+)
+
+
+def close(t: Teller, *variants: str, after: tuple[str, ...] = GOOD_DAYS) -> None:
+    """End the story with one of the plot's own closing lines, now and then with a common one ``after`` it."""
     t.paragraph()
-    t.say(*variants)
-    t.maybe(
-        0.25,
-        "It was a [very |]good day.",
-        "It was the best day [ever|of all].",
-        "{h} could not stop smiling.",
-        "That night, {h} slept very well.",
-    )
+    line = t.pick(variants)
+    if after and t.chance(0.25):
+        line += " " + t.pick(after)
+    t.say(line)

@@ -44,6 +44,7 @@ def _the_dark(t: Teller) -> None:
         "{h} held the {noun} and fell asleep. {he} was not afraid of the dark anymore.",
         "From that night on, the {thing} stood next to the bed, and {h} slept well in the dark.",
         "With the {thing}, the dark was not so bad, and {h} soon fell asleep.",
+        after=(),
     )
 
 
@@ -51,9 +52,10 @@ def _the_thunder(t: Teller) -> None:
     t.cast_thing({"drum": words.TOYS["drum"], "bell": words.BELONGINGS["bell"]})
     begin(
         t,
-        "heard [loud |]thunder",
+        "was playing with {his} {thing} and heard [loud |]thunder",
         "{He} was afraid of storms.",
         "{He} had {a_thing} and loved to play music.",
+        "{He} did not like storms.",
         day="One [night|evening]",
     )
     t.say("Boom! {h} ran to {g} and hid.", "Boom! {h} hid under the table and did not come out.")
@@ -63,9 +65,7 @@ def _the_thunder(t: Teller) -> None:
         '"The thunder is only a big noise," said {g}. "It is the music of the clouds."',
         '"The storm is outside, and we are inside," said {g}. "Let us make some noise too."',
     )
-    t.say(
-        '"Play with it," said {g}, and {ghe} gave {him} {his} {thing}.', "{g} put the {thing} on the table."
-    )
+    t.say('"Play as loud as you can," said {g}.', "{g} gave {him} the {noun}.")
     t.say(
         "Boom, went the thunder. {h} played the {noun} as loud as {he} could.",
         "When the thunder came again, {h} played the {noun}. It was fun!",
@@ -76,6 +76,7 @@ def _the_thunder(t: Teller) -> None:
         "After that, when the thunder came, {h} took the {thing} and played along.",
         "At last the storm went away, and {h} put the {noun} down. {he} was not afraid anymore.",
         "{h} was proud. {he} and {his} {thing} were louder than the storm.",
+        after=(),
     )
 
 
@@ -85,8 +86,8 @@ def _the_water(t: Teller) -> None:
     begin(
         t,
         "and {his} friend {f} went to the pond with {a_thing}",
-        "{He} was afraid of the water.",
-        "{He} could not swim yet.",
+        "{h} was afraid of the water.",
+        "{h} could not swim yet.",
     )
     t.say(
         "They played on the grass with the {noun}.", "{f} jumped into the water, but {h} stayed on the grass."
@@ -100,14 +101,14 @@ def _the_water(t: Teller) -> None:
     t.say("{h} was afraid. The water looked deep.", '"I am afraid of the water," said {h}.')
     t.say(
         '"It is not deep," said {f}. "I will hold your hand."',
-        '{g} saw it and said, "First your feet, then your knees. I am with you."',
+        '"First put in one foot, and then the other," said {f}.',
     )
     t.say(
         "{h} put one foot in the water. Then {he} put in the other one.",
         "Step by step, {h} went into the water. It was not so cold.",
     )
     t.say("At last, {he} reached the {thing}!", "Soon {he} had the {thing}!")
-    t.say('"You did it!" said {f}.', '"How brave you are!" said {f}.')
+    t.say('"You did it!" said {f}.', '"You are so brave!" said {f}.')
     close(
         t,
         "{h} held up the {noun} and laughed. {he} was not afraid of the water anymore.",
@@ -122,8 +123,8 @@ def _the_dog(t: Teller) -> None:
     begin(
         t,
         "went to see a friend named {f}, who had {a_thing}",
-        "{He} was afraid of dogs.",
-        "{He} did not like dogs, because they were loud.",
+        "{h} was afraid of dogs.",
+        "{h} did not like dogs, because they were loud.",
     )
     t.say("The dog ran to the gate and barked.", '"Woof!" said the dog, and it jumped up and down.')
     t.say("{h} hid behind a tree.", "{h} wanted to run home.", '"Help!" said {h}. "It will bite me!"')
@@ -167,8 +168,9 @@ def strange_noise(t: Teller) -> None:
     begin(
         t,
         "heard a [strange|funny] noise {where}",
-        "{He} wanted to be brave.",
-        "{He} wanted a pet, but {he} did not have one.",
+        "{He} wanted to have a {noun}, but {g} always said no.",
+        "More than anything, {he} wanted to have a {noun}.",
+        "Every day, {he} wished for a {noun} to play with.",
         day="One [dark |windy |]night",
     )
     t.say("{tap}, it went.", "{tap}! Then it was quiet. {tap}!")
@@ -184,7 +186,7 @@ def strange_noise(t: Teller) -> None:
         t.say("They walked slowly and looked {where}.", "Step by step, they came closer.")
     else:
         t.say("{He} took a lamp and got out of bed.", '"I am brave," {he} said, and {he} got up.')
-        t.say("Slowly {he} walked over and looked {where}.", "Step by step, {he} came closer to the noise.")
+        t.say("Slowly {h} walked over and looked {where}.", "Step by step, {h} came closer to the noise.")
     t.say("It was not a monster at all. It was {a_thing}!", "There sat {a_thing}. It was afraid too!")
     t.say(
         "The {noun} was cold and hungry. {h} gave it some food and water.",
@@ -198,7 +200,8 @@ def strange_noise(t: Teller) -> None:
         t,
         "The {thing} stayed with {h}, and they were friends from that day on.",
         "That night, the {noun} slept next to {h}, and the house was quiet.",
-        "{h} was happy. The noise was gone, and {he} had a {noun} for a friend.",
+        "The noise was only {a_thing}, and now {h} had a new friend.",
+        after=(),
     )
 
 
@@ -243,9 +246,9 @@ def lost_way(t: Teller) -> None:
 def _heard_bell(t: Teller) -> None:
     t.say("Just then, {he} heard a bell. It was far away.", "Then {he} heard a dog. It barked far away.")
     t.say('"That is near my home!" said {h}.', "{He} knew that sound.")
-    t.say("{He} walked and walked, and the sound got louder.", "{He} followed the sound step by step.")
+    t.say("{h} walked and walked, and the sound got louder.", "{h} followed the sound step by step.")
     t.say("At last {he} saw the house, and {g} was at the door.", "Soon {he} saw {g} at the gate.")
-    t.say("{g} hugged {him} for a long time.", '"I am so glad you are here," said {g}.')
+    t.say("{g} hugged {him} for a long time.", '"I am so glad that you are here," said {g}.')
 
 
 def _asked_animal(t: Teller) -> None:
@@ -272,7 +275,7 @@ def _stayed(t: Teller) -> None:
         "So {he} sat under a tree and called as loud as {he} could.",
     )
     t.say('Soon {g} heard {him}. "There you are!" said {g}.', "After some time, {g} came out of the trees.")
-    t.say("{h} ran to {ghim}, and they hugged.", "{g} took {him} home and made {him} some warm soup.")
+    t.say("{h} ran to {ghim}, and they hugged.", "{g} took {h} home and made {him} some warm soup.")
 
 
 # Skill -> thing, adjectives, first failure, advice, success
@@ -359,10 +362,10 @@ def no_sleep(t: Teller) -> None:
     )
     t.maybe(
         0.6,
-        "{He} sang a little song, but {he} was still awake.",
-        "{He} looked at the stars, but sleep did not come.",
+        "{h} sang a little song, but {he} was still awake.",
+        "{h} looked at the stars, but sleep did not come.",
     )
-    t.say("So {he} got up and went to {g}.", "At last {he} called {g}.")
+    t.say("So {h} got up and went to {g}.", "At last {h} called {g}.")
     t.say('"I cannot sleep without my {noun}," said {h}.', '"Where is my {noun}?" asked {h}.')
     t.say(
         "{g} looked in the kitchen. The {thing} was on a chair!",
@@ -375,6 +378,7 @@ def no_sleep(t: Teller) -> None:
         "{h} held the {thing} tight and soon fell asleep.",
         "Soon {h} and {his} {thing} were asleep.",
         '"Good night," said {g}. {h} smiled, held the {noun} and fell asleep.',
+        after=(),
     )
 
 

@@ -120,11 +120,9 @@ def seed(t: Teller) -> None:
         "So {h} did not give up.", "So {h} waited and sang to the seed.", "{h} gave it water day after day."
     )
     t.maybe(
-        0.6, "One night it rained, and then the sun came out.", "The sun was warm, and the rain was soft."
+        0.6, "One night, it rained, and then the sun came out.", "The sun was warm, and the rain was soft."
     )
-    t.say(
-        "Then one morning, {he} saw a little green leaf!", "At last, something green came out of the ground!"
-    )
+    t.say("Then one morning, {he} saw a little green leaf!", "At last, a green leaf came out of the ground!")
     t.say("It grew and grew, and soon there was {a_thing}.", "A week later, it was {a_thing}.")
     close(
         t,
@@ -154,7 +152,8 @@ def rainy_day(t: Teller) -> None:
         t,
         "wanted to take {his} {thing} to the {place}",
         "{He} had a new toy. It was {a_thing}.",
-        "{He} had {a_thing}, and {he} wanted to show it to {his} friend {f}.",
+        "{He} had {a_thing}, and {he} wanted to show it to {his} friends.",
+        day="One [day|morning]",
     )
     if t.chance(0.5):
         t.say("{h} put on {his} coat.", "{h} was very excited.")
@@ -164,7 +163,7 @@ def rainy_day(t: Teller) -> None:
     t.paragraph()
     t.say(
         "{His} friend {f} came to the door. {f} was all wet.",
-        "{f} came to play, but {f} was sad about the rain too.",
+        "{His} friend {f} came to play, but {f} was sad about the rain too.",
     )
     t.say('"I have an idea," said {g}. "Let us {idea}."', '"We can {idea}," said {g}.')
     t.say(f"{done}. It was a lot of fun.", f"{done}. They forgot the rain.")
@@ -172,8 +171,9 @@ def rainy_day(t: Teller) -> None:
     close(
         t,
         "So {h} and {f} went to the {place} and played with the {thing} until night.",
-        "They ran outside with the {thing}. {h} learned that a rainy day can be fun too.",
-        "At last they played with the {thing} {at}, and {h} was very happy.",
+        "{h} and {f} ran outside with the {thing}. They learned that a rainy day can be fun too.",
+        "At last, {h} and {f} played with the {thing} {at}, and they were very happy.",
+        after=(),
     )
 
 
@@ -199,7 +199,7 @@ def too_much(t: Teller) -> None:
     t.say("Then {g} went out.", "{h} wanted to wait, but it was hard.", "But the {noun} looked so good.")
     t.say(
         '"I will only take a little," thought {h}.',
-        '"One small bite will not hurt," thought {h}.',
+        '"One small bite is not bad," thought {h}.',
     )
     t.say(
         "{He} ate a little, and then a little more. Soon the {noun} was gone.",
@@ -208,8 +208,8 @@ def too_much(t: Teller) -> None:
     t.paragraph()
     t.say("Then {h} felt sick.", "Now {h} felt very bad and had to lie down.")
     t.say(
-        '{g} came back with {f}. "Where is the {noun}?" asked {g}.',
-        'Soon {f} came. "Where is the {noun}?" asked {f}.',
+        '{g} came back with {his} friend {f}. "Where is the {noun}?" asked {g}.',
+        'Soon {his} friend {f} came. "Where is the {noun}?" asked {f}.',
     )
     t.say(
         '"I ate it all," said {h}. "I am sorry."', "{h} looked down and told the truth. {he} was very sorry."
@@ -222,8 +222,9 @@ def too_much(t: Teller) -> None:
     close(
         t,
         "This time {h} gave the first piece of the {noun} to {f}, and they were all happy.",
-        "They ate the new {noun} together, and it was much better to share.",
-        "{h} learned to wait and share, and the new {noun} was the best {he} ever ate.",
+        "{h} and {f} ate the new {noun} together, and it was much better to share.",
+        "{f} got the first piece of the new {noun}. {h} learned that it is good to wait and share.",
+        after=(),
     )
 
 
@@ -269,9 +270,9 @@ def stuck_cart(t: Teller) -> None:
     )
     close(
         t,
-        "They sold the {load} together, and {f} rode home on the {thing}.",
+        "{h} and {f} sold the {load} together and rode home on the {thing}.",
         "From that day on, {h} and {f} always took the {thing} to town together.",
-        "{h} learned that a kind act comes back, and the {noun} was home before dark.",
+        "{h} gave {f} a ride home on the {noun} and learned that a kind act comes back.",
     )
 
 

@@ -33,7 +33,7 @@ def new_friend(t: Teller) -> None:
     t.paragraph()
     t.say(
         "{h} wanted to say hello, but {he} was too shy.",
-        '"Will the {fkind} want to play with me?" thought {h}.',
+        '"I hope the {fkind} will play with me," thought {h}.',
         "{h} stopped. {he} did not know what to say.",
     )
     t.maybe(0.5, "But then {he} took a deep breath.", 'Then {he} thought, "I can do it."')
@@ -122,7 +122,7 @@ def _slept(t: Teller) -> None:
     close(
         t,
         "{h} was not angry. {he} shared the {thing} with {f}.",
-        "{h} got the {thing}, and {f} learned not to be so proud.",
+        "{h} got the {thing}, and {f} was never so proud again.",
         "{h} won the {thing}, because {he} did not give up.",
     )
 
@@ -157,10 +157,11 @@ def hide_and_seek(t: Teller) -> None:
     cast_place(t)
     begin(
         t,
-        "and {his} friend {f} were {at}. {f} wore {a_thing}",
-        "{He} loved to play games.",
-        "{He} was good at finding things.",
+        "and {his} friend {f} were {at}",
+        "{h} loved to play games.",
+        "{h} was good at finding things.",
     )
+    t.say("{f} wore {a_thing}.", "{f} had {a_thing}.")
     t.say('"Let us play hide and seek," said {f}.', '"I will hide, and you will find me," said {f}.')
     t.say("{h} closed {his} eyes and counted to ten.", 'So {h} counted, "One, two, three," up to ten.')
     t.paragraph()
@@ -170,7 +171,7 @@ def hide_and_seek(t: Teller) -> None:
         "Then {he} looked {spot2}, but {f} was not there.",
     )
     t.say(
-        "{He} called and called, but {f} did not answer.",
+        "{h} called and called, but {f} did not answer.",
         'It got late. "Where are you?" called {h}. No one answered.',
     )
     t.maybe(0.6, "Now {h} was afraid.", "{h} was [a little |]worried.", "What if {f} was lost?")
@@ -212,7 +213,7 @@ def heavy_job(t: Teller) -> None:
     t.say('"I will make soup with it," said {h}.', "{He} wanted to make soup for everyone.")
     t.say(
         "{He} pulled and pulled, but the {noun} did not move.",
-        "But the {noun} was too heavy. {he} could not pull it out.",
+        "But the {noun} was too heavy. {h} could not pull it out.",
     )
     t.paragraph()
     t.say('"Can you help me?" {h} asked {g}.', "So {h} asked {g} for help.")
@@ -237,8 +238,8 @@ def heavy_job(t: Teller) -> None:
     )
     close(
         t,
-        "They made soup with the {thing}, and the {small} got the first bowl.",
-        "That night they all ate soup from the {noun}. {h} learned that even a small friend can be a big help.",
+        "They made soup with the {thing}, and the {small} was very proud.",
+        "That night, they all ate soup from the {noun}. {h} learned that even a small friend can be a big help.",
         '"Thank you, little {small}!" said {h}. They all ate the {noun} together.',
     )
 
@@ -289,16 +290,16 @@ def birthday_gift(t: Teller) -> None:
     t.say('"I will make the best {noun} ever," said {h}.', "{He} was very excited.", "It was a secret.")
     t.say(f"{{He}} {making}.", f"{{h}} {making}. It was a lot of work.")
     t.paragraph()
-    t.say(f"But then something bad happened. {mishap}.", f"Oh no! {mishap}.")
+    t.say(f"But then a bad thing happened. {mishap}.", f"Oh no! {mishap}.")
     t.say(
         '"Now I have no gift," said {h}[ and began to cry|].',
         "{h} was so sad. There was not much time.",
-        '"The {noun} is bad now!" said {h}.',
+        '"It was for {g}!" said {h}.',
     )
     t.say(
         '{His} friend {f} came in and said, "Do not cry. I will help you."',
         '{f}, {his} best friend, heard it. "We can fix it," said {f}.',
-        'Then {f} came to play. "Let us try again," said {f}.',
+        'Then {his} friend {f} came to play. "Let us try again," said {f}.',
     )
     t.say(f"{saving}.", f"They worked hard. {saving}.")
     give_thanks(t, "f")

@@ -24,7 +24,7 @@ def lost_thing(t: Teller) -> None:
         "{He} had {a_thing} that {he} took everywhere.",
         "{g} had given {him} {a_thing}, and {he} loved it very much.",
         "{He} had {a_thing}. {he} loved it more than anything.",
-        "{He} had {a_thing}. It was the best thing {he} had.",
+        "{He} had {a_thing}. It was the best thing that {he} had.",
     )
     t.say(
         "{He} [ran|jumped|danced] and played [all day|for a long time]. "
@@ -138,7 +138,7 @@ def share_the_toy(t: Teller) -> None:
     t.say("{g} heard them and came over.", "{g} saw it all and came to {h}.")
     t.say(
         '"A toy is more fun with a friend," said {g}.',
-        '"You can take turns," said {g}. "First one, then the other."',
+        '"You can take turns," said {g}. "That is fair."',
         '"How would you feel?" asked {g}.',
     )
     t.say(
@@ -186,7 +186,7 @@ def out_of_reach(t: Teller) -> None:
     )
     t.paragraph()
     t.say(
-        "{He} jumped as high as {he} could, but {he} could not reach it.",
+        "{h} jumped as high as {he} could, but {he} could not reach it.",
         "But the {noun} was too high. {he} jumped and jumped, but it did not help.",
     )
     t.maybe(
@@ -205,7 +205,7 @@ def out_of_reach(t: Teller) -> None:
         )
         helper = "f"
     else:
-        t.say("{He} went home and asked {g} for help.", "{g} saw {him} and came over.")
+        t.say("{h} went home and asked {g} for help.", "{g} saw {him} and came over.")
         t.say('"We need a ladder," said {g}.', '"I know what to do," said {g}, and {ghe} got a ladder.')
         t.say(
             "{g} held the ladder, and {h} climbed up. {he} took the {thing}!",
@@ -239,7 +239,7 @@ def earn_it(t: Teller) -> None:
     t.say(
         '"I want that {noun} so much," said {h}.',
         "{He} wished for the {noun} with all {his} heart.",
-        "It was the best {noun} {he} had ever seen.",
+        "It was the best {noun} that {he} had ever seen.",
     )
     t.say(
         "But {he} had no money.",
@@ -254,11 +254,9 @@ def earn_it(t: Teller) -> None:
     )
     t.say('"You can work for it," said {g}.', '"If you help me, I will give you some coins," said {g}.')
     t.slots["job1"], t.slots["job2"], t.slots["job3"] = t.some(JOBS, 3)
-    t.say(
-        "So {h} {job1} and {job2}.", "{h} {job1}. Then {he} {job2}.", "First {he} {job1}. Then {he} {job2}."
-    )
-    t.maybe(0.5, "The next day, {he} {job3} too.")
-    t.maybe(0.5, "It was hard work, but {he} did not stop.", "{He} was tired, but {he} did not give up.")
+    t.say("So {h} {job1} and {job2}.", "{h} {job1}. Then {he} {job2}.", "First {h} {job1}. Then {he} {job2}.")
+    t.maybe(0.5, "The next day, {h} {job3} too.")
+    t.maybe(0.5, "It was hard work, but {h} did not stop.", "{He} was tired, but {he} did not give up.")
     t.say(
         '"Good work!" said {g}, and {ghe} gave {him} [ten|some] coins.',
         "At last, {g} gave {him} [ten|some] coins for all {his} work.",
@@ -302,7 +300,7 @@ def broken_thing(t: Teller) -> None:
         "On the table stood {a_thing}. It was a gift for {his} {gkind}.",
     )
     t.say(accident + ", and it [fell on the floor|fell down] and broke.")
-    t.maybe(0.5, '"Oh no!" said {h}.', '"What have I done?" said {h}.')
+    t.maybe(0.5, '"Oh no!" said {h}.', '"This is bad!" said {h}.')
     t.say("{h} was afraid that {g} would be angry.", "{h} did not know what to do.")
     t.paragraph()
     t.say(
@@ -327,6 +325,7 @@ def broken_thing(t: Teller) -> None:
         "From that day on, {h} always told the truth, and {he} never {game} near the {noun} again.",
         "When {h} saw the {thing}, {he} was always glad that {he} had told the truth.",
         "{h} learned that the truth is better than hiding, and {he} saved coins for a new {noun}.",
+        after=(),
     )
 
 
@@ -352,7 +351,7 @@ def given_away(t: Teller) -> None:
     )
     t.say(
         '"I am so {bad}," said {f}. "I have no {noun}."',
-        '"Why do you not have a {noun}?" asked {h}. "I lost it," said {f}.',
+        '"Where is your {noun}?" asked {h}. "I lost it," said {f}.',
     )
     t.paragraph()
     t.say(
@@ -393,7 +392,7 @@ def _shared_walk(t: Teller) -> None:
     close(
         t,
         "From that day on, {h} and {f} shared the {thing} and were good friends.",
-        "{h} gave away a {noun} that day, but {he} got a friend.",
+        "{h} shared the {noun} that day, and {he} got a friend.",
     )
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from numba import njit, prange
 
 from nanoeuler.ops.cpu.dropout import hash32
-from nanoeuler.ops.cpu.gemm import FAST, pack
+from nanoeuler.ops.cpu.gemm import FAST, pack_a, pack_b
 from nanoeuler.ops.cpu.simd import MR, NR, exp, tile
 
 MASKED = -1e30
@@ -47,22 +47,12 @@ def rows_times_panel(C, a, rows, k, a_step, b):  # type: ignore[no-untyped-def]
 
 
 @njit(**FAST)
-def add_outer(C, a, rows, b, width):  # type: ignore[no-untyped-def]
-    """``C[rows, width] += A[rows, NR queries] B[NR queries, width]``: both packed, width a multiple of NR."""
+def add_outer(C, a, rows, n, b, width):  # type: ignore[no-untyped-def]
+    """``C[rows, width] += A[rows, n queries] B[n queries, width]``: both packed, width a multiple of NR."""
     for j in range(width // NR):
         for p in range((rows + MR - 1) // MR):
             c = C.ctypes.data + 4 * (p * MR * width + j * NR)
-            tile(NR, a.ctypes.data + 4 * p * MR * NR, b.ctypes.data + 4 * j * NR * NR, c, width, 1)
-
-
-@njit(**FAST)
-def fill_rows(dst, src, s0, n, D, row):  # type: ignore[no-untyped-def]
-    """An (NR, D) operand as B panels ``dst[panel][query][NR]``; rows from n on and columns from D on are zero."""
-    for i in range(dst.shape[0]):
-        dst[i] = np.float32(0.0)
-    for i in range(n):
-        for d in range(D):
-            dst[(d // NR) * NR * NR + i * NR + d % NR] = src[s0 + i * row + d]
+            tile(n, a.ctypes.data + 4 * p * MR * NR, b.ctypes.data + 4 * j * NR * n, c, width, 1)
 
 
 @njit(**FAST)
@@ -114,13 +104,13 @@ def attend(out, lse, qkv, b, h, T, C, D, start, threshold, keep_scale, work):  #
     row = 3 * C
     q_at = b * T * row + h * D
     base = np.uint32((b * (C // D) + h) * T * T)
-    pack(kp, 0, qkv, q_at + C, T, D, MR, row, 1)  # K (keys, D)
-    pack(vt, 0, qkv, q_at + 2 * C, D, T, MR, 1, row)  # V^T (D, keys)
+    pack_a(kp, 0, qkv, q_at + C, T, D, row, 1)  # K (keys, D)
+    pack_a(vt, 0, qkv, q_at + 2 * C, D, T, 1, row)  # V^T (D, keys)
     scale = np.float32(1.0 / np.sqrt(D))
     for q0 in range(0, T, NR):
         n = min(NR, T - q0)
         keys = q0 + n
-        pack(qp, 0, qkv, q_at + q0 * row, n, D, NR, row, 1)  # Q^T (D, queries)
+        pack_b(qp, 0, qkv, q_at + q0 * row, n, D, row, 1)  # Q^T (D, queries)
         for i in range(D * NR):
             qp[i] *= scale
         rows_times_panel(S, kp, keys, D, MR * D, qp)
@@ -174,9 +164,9 @@ def attend_backward(dqkv, dout, out, lse, qkv, b, h, T, C, D, start, threshold, 
     row = 3 * C
     q_at = b * T * row + h * D
     base = np.uint32((b * (C // D) + h) * T * T)
-    pack(kp, 0, qkv, q_at + C, T, D, MR, row, 1)  # K (keys, D)
-    pack(vp, 0, qkv, q_at + 2 * C, T, D, MR, row, 1)  # V (keys, D)
-    pack(kt, 0, qkv, q_at + C, D, T, MR, 1, row)  # K^T (D, keys)
+    pack_a(kp, 0, qkv, q_at + C, T, D, row, 1)  # K (keys, D)
+    pack_a(vp, 0, qkv, q_at + 2 * C, T, D, row, 1)  # V (keys, D)
+    pack_a(kt, 0, qkv, q_at + C, D, T, 1, row)  # K^T (D, keys)
     dk[:] = np.float32(0.0)
     dv[:] = np.float32(0.0)
     scale = np.float32(1.0 / np.sqrt(D))
@@ -184,8 +174,8 @@ def attend_backward(dqkv, dout, out, lse, qkv, b, h, T, C, D, start, threshold, 
         n = min(NR, T - q0)
         keys = q0 + n
         o_at = (b * T + q0) * C + h * D
-        pack(qp, 0, qkv, q_at + q0 * row, n, D, NR, row, 1)  # Q^T (D, queries)
-        pack(dop, 0, dout, o_at, n, D, NR, C, 1)  # dO^T (D, queries)
+        pack_b(qp, 0, qkv, q_at + q0 * row, n, D, row, 1)  # Q^T (D, queries)
+        pack_b(dop, 0, dout, o_at, n, D, C, 1)  # dO^T (D, queries)
         for i in range(NR):
             delta[i] = np.float32(0.0)
             lanes_lse[i] = lse[q0 + i] if i < n else np.float32(0.0)
@@ -195,8 +185,8 @@ def attend_backward(dqkv, dout, out, lse, qkv, b, h, T, C, D, start, threshold, 
             for d in range(D):
                 total += o[d] * g[d]
             delta[i] = total
-        fill_rows(q, qkv, q_at + q0 * row, n, D, row)
-        fill_rows(do, dout, o_at, n, D, C)
+        pack_b(q, 0, qkv, q_at + q0 * row, D, n, 1, row)  # Q (queries, D)
+        pack_b(do, 0, dout, o_at, D, n, 1, C)  # dO (queries, D)
         for i in range(D * NR):
             qp[i] *= scale
         rows_times_panel(S, kp, keys, D, MR * D, qp)
@@ -210,10 +200,10 @@ def attend_backward(dqkv, dout, out, lse, qkv, b, h, T, C, D, start, threshold, 
         if threshold > 0:
             drop_strip(S, q0, keys, base, T, start, threshold, keep_scale)
         rows_times_panel(dq, kt, D, keys, MR * T, dS)
-        pack(turned, 0, S, 0, keys, NR, MR, NR, 1)
-        add_outer(dv, turned, keys, do, Dn)
-        pack(turned, 0, dS, 0, keys, NR, MR, NR, 1)
-        add_outer(dk, turned, keys, q, Dn)
+        pack_a(turned, 0, S, 0, keys, NR, NR, 1)
+        add_outer(dv, turned, keys, n, do, Dn)
+        pack_a(turned, 0, dS, 0, keys, NR, NR, 1)
+        add_outer(dk, turned, keys, n, q, Dn)
         for i in range(n):
             g = dqkv[q_at + (q0 + i) * row : q_at + (q0 + i) * row + D]
             for d in range(D):

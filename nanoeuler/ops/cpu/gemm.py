@@ -24,7 +24,7 @@ import numpy as np
 from numba import njit, prange
 
 from nanoeuler.ops.cpu.activation import gelu, gelu_grad
-from nanoeuler.ops.cpu.simd import MR, NR, tile
+from nanoeuler.ops.cpu.simd import MR, NR, VL, tile, turn_a, turn_b
 
 KC = 384  # k's per block: an A panel (MR x KC) stays in L1
 NC = 8 * NR  # columns of B a thread packs at a time: KC x NC in L2
@@ -47,28 +47,43 @@ def shared_size(M: int, N: int, K: int) -> int:
     return max((M + MR) * min(K, KS), (N + NR) * min(K, KS))
 
 
-@njit(**FAST)
-def pack(dst, d0, src, s0, n, k, R, sn, sk):  # type: ignore[no-untyped-def]
-    """Pack an (n, k) operand into panels: ``dst[d0 + panel*R*k + kk*R + i] = src[s0 + (panel*R+i)*sn + kk*sk]``.
+def make_pack(R, turn):  # type: ignore[no-untyped-def]
+    """The packing routine for panels of R rows. R is a constant of the compiled code, so its loops unroll."""
 
-    ``R`` is MR for A, NR for B; rows beyond n are zero, so the tile needs no edge cases along k.
-    """
-    for p in range((n + R - 1) // R):
-        m = min(R, n - p * R)
-        panel = dst[d0 + p * R * k : d0 + (p + 1) * R * k]
-        s = s0 + p * R * sn
-        if m < R:
-            panel[:] = np.float32(0.0)
-        if sn == 1:
-            for kk in range(k):
-                row, out = src[s + kk * sk : s + kk * sk + m], panel[kk * R : kk * R + m]
-                for i in range(m):
-                    out[i] = row[i]
-        else:
-            for i in range(m):
-                row, out = src[s + i * sn : s + i * sn + k], panel[i:]
+    @njit(**FAST)
+    def pack(dst, d0, src, s0, n, k, sn, sk):  # type: ignore[no-untyped-def]
+        """``dst[d0 + panel*R*k + kk*R + i] = src[s0 + (panel*R+i)*sn + kk*sk]`` for an (n, k) operand.
+
+        Rows beyond n are zero, so the tile needs no edge cases. ``sn`` or ``sk`` must be 1.
+        """
+        for p in range((n + R - 1) // R):
+            m = min(R, n - p * R)
+            panel = dst[d0 + p * R * k : d0 + (p + 1) * R * k]
+            s = s0 + p * R * sn
+            if m < R:
+                panel[:] = np.float32(0.0)
+            if sn == 1:
                 for kk in range(k):
-                    out[kk * R] = row[kk]
+                    row, out = src[s + kk * sk : s + kk * sk + m], panel[kk * R : kk * R + m]
+                    if m == R:
+                        for i in range(R):
+                            out[i] = row[i]
+                    else:
+                        for i in range(m):
+                            out[i] = row[i]
+            else:
+                k_turned = k // VL * VL if m == R else 0
+                for kk in range(0, k_turned, VL):
+                    turn(panel.ctypes.data + 4 * kk * R, src.ctypes.data + 4 * (s + kk), sn)
+                for i in range(m):
+                    row, out = src[s + i * sn : s + i * sn + k], panel[i:]
+                    for kk in range(k_turned, k):
+                        out[kk * R] = row[kk]
+
+    return pack
+
+
+pack_a, pack_b = make_pack(MR, turn_a), make_pack(NR, turn_b)
 
 
 @njit(**FAST)
@@ -134,7 +149,7 @@ def columns_of_thread(C, N, M, n0, n1, k, B, b0, sbn, sbk, shared, acc, mode, bi
         n = min(NC, n1 - j0)
         for k0 in range(0, k, KC):
             kc = min(KC, k - k0)
-            pack(work, w0, B, b0 + j0 * sbn + k0 * sbk, n, kc, NR, sbn, sbk)
+            pack_b(work, w0, B, b0 + j0 * sbn + k0 * sbk, n, kc, sbn, sbk)
             a = shared.ctypes.data + 4 * k0 * MR
             add = 1 if (acc or k0 > 0) else 0
             panels(kc, a, MR * k, M, work.ctypes.data + 4 * w0, NR * kc, n, C, j0, N, add, False, work, t0)
@@ -150,7 +165,7 @@ def rows_of_thread(C, N, m0, m1, k, A, a0, sam, sak, shared, acc, mode, bias, au
         m = min(MC, m1 - i0)
         for k0 in range(0, k, KC):
             kc = min(KC, k - k0)
-            pack(work, w0, A, a0 + i0 * sam + k0 * sak, m, kc, MR, sam, sak)
+            pack_a(work, w0, A, a0 + i0 * sam + k0 * sak, m, kc, sam, sak)
             b = shared.ctypes.data + 4 * k0 * NR
             add = 1 if (acc or k0 > 0) else 0
             panels(kc, work.ctypes.data + 4 * w0, MR * kc, m, b, NR * k, N, C, i0 * N, N, add, True, work, t0)
@@ -189,9 +204,9 @@ def gemm(C, A, ta, B, tb, M, N, K, accumulate, mode, bias, aux, shared, work, th
         acc = accumulate or s0 > 0
         for p in prange(mp if by_columns else np_):
             if by_columns:
-                pack(shared, p * MR * k, A, p * MR * sam + s0 * sak, min(MR, M - p * MR), k, MR, sam, sak)
+                pack_a(shared, p * MR * k, A, p * MR * sam + s0 * sak, min(MR, M - p * MR), k, sam, sak)
             else:
-                pack(shared, p * NR * k, B, p * NR * sbn + s0 * sbk, min(NR, N - p * NR), k, NR, sbn, sbk)
+                pack_b(shared, p * NR * k, B, p * NR * sbn + s0 * sbk, min(NR, N - p * NR), k, sbn, sbk)
         for t in prange(threads):
             if by_columns:
                 n0, n1 = min(N, t * n_each * NR), min(N, (t + 1) * n_each * NR)

@@ -120,6 +120,59 @@ def tile(typingctx: Any, kc: Any, a: Any, b: Any, c: Any, ldc: Any, accumulate: 
     return types.void(types.int64, types.intp, types.intp, types.intp, types.int64, types.int64), codegen
 
 
+def _transposed(b: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
+    """Transpose VL vectors of VL lanes in log2(VL) steps of two-input shuffles (Eklundh 1972)."""
+    rows = list(rows)
+    step = 1
+    while step < VL:
+        low = [j if not j & step else VL + j - step for j in range(VL)]
+        high = [j + step if not j & step else VL + j for j in range(VL)]
+        mask = [ir.Constant(ir.VectorType(_i32, VL), m) for m in (low, high)]
+        for i in range(VL):
+            if not i & step:
+                x, y = rows[i], rows[i + step]
+                rows[i], rows[i + step] = b.shuffle_vector(x, y, mask[0]), b.shuffle_vector(x, y, mask[1])
+        step *= 2
+    return rows
+
+
+def _store_lanes(b: ir.IRBuilder, value: ir.Value, lanes: int, address: ir.Value) -> None:
+    """Store the first ``lanes`` of a vector, in pieces of a power of two."""
+    done = 0
+    while done < lanes:
+        width = 1 << (min(lanes - done, VL).bit_length() - 1)
+        pick = ir.Constant(ir.VectorType(_i32, width), list(range(done, done + width)))
+        piece = value if width == VL else b.shuffle_vector(value, ir.Constant(_vec, ir.Undefined), pick)
+        place = b.bitcast(b.gep(address, [_i(done)]), ir.VectorType(_f32, width).as_pointer())
+        b.store(piece, place, align=4)
+        done += width
+
+
+def _make_turn(R: int) -> Any:
+    @intrinsic
+    def turn(typingctx: Any, dst: Any, src: Any, stride: Any) -> Any:
+        """``dst[k][R] = src[i*stride + k]`` for i < R, k < VL: R rows become VL columns. Addresses; stride in floats."""
+
+        def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> Any:
+            dst, src = (builder.inttoptr(x, _f32.as_pointer()) for x in args[:2])
+            for g in range(0, R, VL):
+                n = min(VL, R - g)
+                rows = [
+                    builder.load(_vector_at(builder, src, builder.mul(args[2], _i(g + i))), align=4) for i in range(n)
+                ]
+                rows += [ir.Constant(_vec, ir.Undefined)] * (VL - n)
+                for k, column in enumerate(_transposed(builder, rows)):
+                    _store_lanes(builder, column, n, builder.gep(dst, [_i(k * R + g)]))
+            return context.get_dummy_value()
+
+        return types.void(types.intp, types.intp, types.int64), codegen
+
+    return turn
+
+
+turn_a, turn_b = _make_turn(MR), _make_turn(NR)
+
+
 @intrinsic
 def exp(typingctx: Any, x: Any) -> Any:
     """float32 ``e^x`` as straight-line arithmetic, so that loops over it vectorise (libm's exp is a scalar call).
