@@ -1,0 +1,136 @@
+"""What a training run will hold in memory, counted before it starts: the figures are those of the arrays it makes.
+
+Parameters, gradients and AdamW's two moments do not depend on the batch; activations grow with it. Scratch is what the
+engine's operations use for a moment: above all a chunk of logits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nanoeuler.errors import UserError
+from nanoeuler.model.activations import n_elements
+from nanoeuler.model.config import GPTConfig
+from nanoeuler.ops import DEVICES
+from nanoeuler.training.memory import available_memory
+
+PROGRAM_BYTES = {"reference": 60 << 20, "cpu": 190 << 20}
+"""Python, NumPy and (cpu) Numba with its compiled kernels, measured on Linux; the one figure that is no exact count."""
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """One line of the table: what it is, its bytes, and how they come about."""
+
+    name: str
+    bytes: int
+    note: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The memory of training ``config`` with batches of B sequences of T tokens on ``device``.
+
+    ``available``: the budget in bytes, None if unknown. ``largest_batch``: the largest B that fits into it: 0 if not
+    even one sequence does, None if the budget is unknown.
+    """
+
+    config: GPTConfig
+    B: int
+    T: int
+    device: str
+    rows: tuple[PlanRow, ...]
+    available: int | None
+    largest_batch: int | None
+
+    @property
+    def total(self) -> int:
+        """Bytes in all."""
+        return sum(row.bytes for row in self.rows)
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether it fits into what is available; None if that is unknown."""
+        return None if self.available is None else self.total <= self.available
+
+
+def plan(
+    config: GPTConfig, B: int, T: int | None = None, device: str = "cpu", memory_bytes: int | None = None
+) -> Plan:
+    """Count the memory of training with batches of ``B`` sequences of ``T`` tokens (default: block_size).
+
+    ``memory_bytes`` is the budget; by default what the machine has available now. Raises UserError for an unknown
+    device or sizes that do not fit the model.
+
+    >>> table = plan(GPTConfig(), B=4, T=64, device="reference", memory_bytes=8 << 30)
+    >>> table.rows[0].name, table.rows[0].bytes == 124439808 * 8
+    ('parameters', True)
+    """
+    T = config.block_size if T is None else T
+    if device not in DEVICES:
+        raise UserError(f"unknown device '{device}': choose one of {', '.join(DEVICES)}")
+    if B < 1 or T < 1:
+        raise UserError(f"a batch needs at least one sequence of one token, not {B} of {T}")
+    if config.block_size < T:
+        raise UserError(f"sequences of {T} tokens are longer than the model's block_size {config.block_size}")
+    budget = available_memory() if memory_bytes is None else memory_bytes
+    largest = None if budget is None else _largest_batch(config, T, device, budget)
+    return Plan(config, B, T, device, _rows(config, B, T, device), budget, largest)
+
+
+def _rows(config: GPTConfig, B: int, T: int, device: str) -> tuple[PlanRow, ...]:
+    size = 4 if device == "cpu" else 8
+    n, N = config.n_params, B * T
+    scratch, chunk = _cpu_scratch(config, B, T) if device == "cpu" else _reference_scratch(config, N)
+    return (
+        PlanRow("parameters", n * size, f"{n:,} numbers of {size} bytes"),
+        PlanRow("gradients", n * size, "one for each parameter"),
+        PlanRow("optimizer", 2 * n * size, "AdamW's two moments for each parameter"),
+        PlanRow("activations", n_elements(config, B, T, training=True) * size, f"kept for backward, {B} x {T} tokens"),
+        PlanRow("batch", 4 * N * 4, "token ids and targets, in the loader and in the model"),
+        PlanRow("logits", chunk * config.vocab_size * size, f"{chunk} rows of {config.vocab_size:,} at a time"),
+        PlanRow("scratch", scratch * size, "of the operations, reused by all of them"),
+        PlanRow("program", PROGRAM_BYTES[device], "Python and its libraries (about)"),
+    )
+
+
+def _cpu_scratch(config: GPTConfig, B: int, T: int) -> tuple[int, int]:
+    """(floats of scratch, rows of logits) that the CPU engine ends up with after one training step."""
+    import numba
+
+    from nanoeuler.ops.cpu import attention, gemm, optimizer
+    from nanoeuler.ops.cpu.engine import classifier_rows
+
+    N, C, V = B * T, config.n_embd, config.vocab_size
+    chunk = classifier_rows(N, V)
+    shapes = [(n, V, C) for n in (chunk, N % chunk) if n] + [(n, C, V) for n in (chunk, N % chunk) if n]
+    shapes += [(V, C, n) for n in (chunk, N % chunk) if n]
+    for inner, outer in ((C, 3 * C), (C, C), (C, 4 * C), (4 * C, C)):
+        shapes += [(N, outer, inner), (inner, outer, N), (N, inner, outer)]  # forward, dweight, dx
+    threads = numba.get_num_threads()
+    private = threads * (gemm.workspace_size() + attention.workspace_size(T, config.head_dim))
+    shared = max(gemm.shared_size(*shape) for shape in shapes)
+    norm = 2 * -(-config.n_params // optimizer.BLOCK)  # float64 partial sums count as two floats each
+    return private + shared + norm, chunk
+
+
+def _reference_scratch(config: GPTConfig, N: int) -> tuple[int, int]:
+    """The reference engine makes fresh arrays as it goes: about three times the logits at its peak."""
+    return 2 * N * config.vocab_size, N
+
+
+def _largest_batch(config: GPTConfig, T: int, device: str, budget: int) -> int:
+    """The largest B whose total is within ``budget``, by doubling and then halving the gap."""
+
+    def fits(B: int) -> bool:
+        return sum(row.bytes for row in _rows(config, B, T, device)) <= budget
+
+    if not fits(1):
+        return 0
+    low, high = 1, 2
+    while fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
