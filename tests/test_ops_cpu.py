@@ -6,12 +6,9 @@ import numpy as np
 import pytest
 
 from nanoeuler.check_cases import Case, all_cases, relative_error, run_case
+from nanoeuler.ops.cpu import CpuOps
 from nanoeuler.ops.reference import ReferenceOps
 from nanoeuler.ops.table import keep_mask
-
-cpu = pytest.importorskip("nanoeuler.ops.cpu")
-if not hasattr(cpu, "CpuOps"):
-    pytest.skip("the cpu engine is not there yet", allow_module_level=True)
 
 LIMIT = 1e-5
 CASES = list(all_cases())
@@ -19,7 +16,7 @@ CASES = list(all_cases())
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{case.op}-{case.label}" for case in CASES])
 def test_agrees_with_the_reference(case: Case) -> None:
-    got, want = run_case(cpu.CpuOps(), case), run_case(ReferenceOps(), case)
+    got, want = run_case(CpuOps(), case), run_case(ReferenceOps(), case)
     errors = {name: relative_error(got[name], want[name]) for name in want}
     assert max(errors.values()) < LIMIT, errors
 
@@ -34,7 +31,7 @@ def test_every_operation_has_cases() -> None:
 @pytest.mark.parametrize("seed", [0, 1, 0x9E3779B1, 2**32 - 1])
 def test_dropout_mask_is_the_tables(p: float, seed: int) -> None:
     x = _ones((63, 101))
-    got = run_case(cpu.CpuOps(), Case("dropout", "", {"x": x}, {"out": x}, {"p": p, "seed": seed}))
+    got = run_case(CpuOps(), Case("dropout", "", {"x": x}, {"out": x}, {"p": p, "seed": seed}))
     assert np.array_equal(got["out"].ravel() != 0.0, keep_mask(63 * 101, p, seed))
 
 
@@ -50,7 +47,7 @@ def test_attention_mask_is_the_tables(p: float, T: int) -> None:
             qkv[:, j, 2, :, j - first] = 1.0
         outputs = {"out": _ones((B, T, n_head * D)), "lse": _ones((B, n_head, T))}
         options = {"n_head": n_head, "dropout": p, "seed": seed}
-        out = run_case(cpu.CpuOps(), Case("attention", "", {"qkv": qkv.reshape(B, T, -1)}, outputs, options))["out"]
+        out = run_case(CpuOps(), Case("attention", "", {"qkv": qkv.reshape(B, T, -1)}, outputs, options))["out"]
         weights = out.reshape(B, T, n_head, D).swapaxes(1, 2)[..., : T - first]
         assert np.array_equal(weights != 0.0, np.tril(keep)[..., first : first + D])
 
@@ -60,13 +57,13 @@ def test_logits_take_rows_that_lie_apart() -> None:
     rng = np.random.default_rng(0)
     x, wte = rng.standard_normal((3, 7, 33), np.float32), rng.standard_normal((65, 33), np.float32)
     out = np.full((3, 65), np.nan, np.float32)
-    cpu.CpuOps().logits(out, x[:, -1, :], wte)
+    CpuOps().logits(out, x[:, -1, :], wte)
     assert relative_error(out, x[:, -1, :].astype(np.float64) @ wte.T.astype(np.float64)) < LIMIT
 
 
 def test_the_same_call_gives_the_same_bits() -> None:
     for case in CASES:
-        first, second = run_case(cpu.CpuOps(), case), run_case(cpu.CpuOps(), case)
+        first, second = run_case(CpuOps(), case), run_case(CpuOps(), case)
         for name in first:
             assert np.array_equal(first[name], second[name]), (case.op, case.label, name)
 
