@@ -21,6 +21,7 @@ import numpy as np
 
 from nanoeuler import __version__
 from nanoeuler.errors import UserError
+from nanoeuler.formats.huggingface import save_gpt2
 from nanoeuler.model.gpt import GPT
 from nanoeuler.ops.table import Array
 from nanoeuler.tokenizer import BaseTokenizer
@@ -34,7 +35,7 @@ STATE_FILE, OPTIMIZER_FILE, MODEL_FILE = "trainer_state.json", "optimizer.safete
 class TrainerState:
     """How far a run is: everything that a step depends on besides parameters and moments.
 
-    ``pending``: the evaluation or sample due after ``step`` is still to come. ``settings``: those that must not change
+    ``pending``: what is due after ``step`` (evaluation, sample) is still to come. ``settings``: those that must not change
     when the run goes on. ``data``: what the tokens were. ``val_loss``: of this very model, where it was measured.
     """
 
@@ -65,7 +66,8 @@ def save_checkpoint(
     At any moment the old checkpoint or the new one is there, whole. Raises UserError (disk full, no permission).
     """
     with replacing_folder(folder) as new:
-        model.save_pretrained(new)
+        eot_id = None if tokenizer is None else tokenizer.eot_id
+        save_gpt2(new, model.config, _on_host(model, model.params), eos_token_id=eot_id)
         if tokenizer is not None:
             tokenizer.save(new)
         if moments is not None:
@@ -84,9 +86,14 @@ def _save_optimizer(path: Path, model: GPT, moments: tuple[Array, Array]) -> Non
     tensors = {
         f"{kind}.{name}": view
         for kind, buffer in flat.items()
-        for name, view in model.layout.views(model.ops.download(buffer)).items()
+        for name, view in model.layout.views(_on_host(model, buffer)).items()
     }
     save_file(tensors, path)
+
+
+def _on_host(model: GPT, array: Array) -> np.ndarray:
+    """``array`` for reading: itself where it already lies in host memory, for a copy can be gigabytes."""
+    return array if isinstance(array, np.ndarray) else model.ops.download(array)
 
 
 def has_state(folder: Path) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoeuler.data.dataset import Dataset, has_split
-from nanoeuler.data.loader import Loader
+from nanoeuler.data.loader import Loader, eval_batches
 from nanoeuler.errors import UserError
 from nanoeuler.model.config import GPTConfig
 from nanoeuler.model.gpt import GPT
@@ -118,6 +118,8 @@ def check_data(config: TrainConfig, model: GPTConfig, data: Data) -> None:
     if model.block_size < T:
         raise UserError(f"seq_len {T} is longer than the model's block_size {model.block_size}: lower seq_len")
     Loader(data.train, config.batch_size, T, config.seed)  # raises if the data is too short
+    if data.val is not None:
+        next(eval_batches(data.val, 1, T, 1))  # as well
     for split in (data.train, data.val):
         if split is not None and split.n_tokens <= _CHECK_ALL_IDS:
             split.check_ids(model.vocab_size)

@@ -26,6 +26,7 @@ from nanoeuler.training.checkpoint import TrainerState, load_optimizer, load_sta
 from nanoeuler.training.config import TrainConfig
 from nanoeuler.training.evaluate import evaluate
 from nanoeuler.training.metrics import MetricsFile, read_metrics
+from nanoeuler.training.plot import loss_curves, write_png
 from nanoeuler.training.runfolder import RunFolder
 from nanoeuler.training.schedule import learning_rate
 from nanoeuler.training.setup import (
@@ -38,6 +39,8 @@ from nanoeuler.training.setup import (
 )
 from nanoeuler.training.signals import StopRequest
 from nanoeuler.training.speed import Speed
+
+PLOT_EVERY_S = 60.0  # at most so often while training; at the end in any case
 
 OnEvent = Callable[[events.Event], None]
 
@@ -104,6 +107,8 @@ class Trainer:
         self.v = model.ops.zeros((model.layout.n_params,))
         self.stop = StopRequest()
         self.speed = Speed()
+        self._told = False  # that Ctrl-C was heard
+        self._plotted = perf_counter()
 
     @classmethod
     def start(cls, config: TrainConfig, on_event: OnEvent | None = None) -> Trainer:
@@ -127,17 +132,24 @@ class Trainer:
         config = changed_for_resume(run, run.read_config(), {**(changes or {}), "out": str(folder)})
         data = open_data(config)
         run.lock()
+        try:
+            return cls._reopen(run, config, data, on_event)
+        except BaseException:
+            run.unlock()
+            raise
+
+    @classmethod
+    def _reopen(cls, run: RunFolder, config: TrainConfig, data: Data, on_event: OnEvent | None) -> Trainer:
         run.recover()
-        if run.last.exists():
-            state = load_state(run.last)
-            check_same_run(run, config, data, state)
-            model, tokenizer = new_model(_from_last(config, run), data)
-        else:
-            state = _first_state(config, data)
+        if not run.last.exists():
             model, tokenizer = new_model(config, data)
+            run.write_config(config)
+            return cls(config, run, model, tokenizer, data, _first_state(config, data), on_event)
+        state = load_state(run.last)
+        check_same_run(run, config, data, state)
+        model, tokenizer = new_model(replace(config, init_from=str(run.last)), data)
         trainer = cls(config, run, model, tokenizer, data, state, on_event)
-        if run.last.exists():
-            load_optimizer(run.last, model, (trainer.m, trainer.v))
+        load_optimizer(run.last, model, (trainer.m, trainer.v))
         run.write_config(config)
         return trainer
 
@@ -153,6 +165,10 @@ class Trainer:
                 interrupted = not self._loop()
                 if interrupted:
                     self._save_last()
+                self._plot()
+        except TrainingDiverged:
+            self._plot()
+            raise
         finally:
             self.metrics.close()
             self.run_folder.unlock()
@@ -161,32 +177,34 @@ class Trainer:
         return result
 
     def _loop(self) -> bool:
-        """Steps and what is due between them, until all are done (True) or Ctrl-C (False)."""
-        s, c = self.state, self.config
-        if s.step == 0 and c.init_from != "scratch":
-            s.pending = True  # know how good the model was before
-        if s.pending and not self._look():
+        """Steps and what is due after each, until all are done (True) or Ctrl-C (False)."""
+        s = self.state
+        if s.pending and not self._after_step():
             return False
         self.speed.restart()
-        while s.step < c.steps:
+        while s.step < self.config.steps:
             self._train_step()
-            s.pending = self._due(c.eval_every) or s.step == c.steps or self._due(c.sample_every)
-            if self.stop or (s.pending and not self._look()):
+            s.pending = True
+            if self._hear_stop() or not self._after_step():
                 return False
-            if self._due(c.save_every) or s.step == c.steps:
-                self._save_last()
-            if self._due(c.keep_every):
-                self._save(self.run_folder.kept(s.step), "kept")
         return True
 
+    def _hear_stop(self) -> bool:
+        """Whether Ctrl-C was pressed; tells so the first time."""
+        if self.stop and not self._told:
+            self._told = True
+            self.emit(events.Stopping(str(self.stop.signal)))
+        return bool(self.stop)
+
     def _due(self, every: int) -> bool:
-        return every > 0 and self.state.step % every == 0
+        return every > 0 and self.state.step > 0 and self.state.step % every == 0
 
     def _train_step(self) -> None:
         """Gradients over ``grad_accum`` batches, clipped, then one step of AdamW."""
         c, s, model = self.config, self.state, self.model
         loss = 0.0
         for i in range(c.grad_accum):
+            self._hear_stop()
             n = s.step * c.grad_accum + i
             x, y = self.loader.batch(n, out=self.batch)
             seed = hash64(c.seed, n) & 0xFFFFFFFF  # of the dropout masks
@@ -195,7 +213,7 @@ class Trainer:
         self._require_finite("loss", loss)
         self._require_finite("norm of the gradient", norm)
         lr = learning_rate(c, s.step)
-        clip = c.grad_clip / (norm + 1e-6) if 0 < c.grad_clip < norm else 1.0  # as torch's clip_grad_norm_
+        clip = min(1.0, c.grad_clip / (norm + 1e-6)) if c.grad_clip else 1.0  # as torch's clip_grad_norm_
         s.step, s.val_loss = s.step + 1, None
         adam = (c.beta1, c.beta2, c.eps, c.weight_decay)
         model.ops.adamw(model.params, model.grads, self.m, self.v, model.layout.n_decay, s.step, lr, *adam, clip)
@@ -232,18 +250,21 @@ class Trainer:
         self.emit(events.Step(s.step, loss, lr, norm, s.tokens, per_second, left))
 
     # ---- between steps ----------------------------------------------------------------------------------
-    def _look(self) -> bool:
-        """The evaluation and the sample due after this step. False if Ctrl-C came in between."""
+    def _after_step(self) -> bool:
+        """The evaluation, sample and checkpoint due after this step. False if Ctrl-C came during the evaluation."""
         c, s = self.config, self.state
         try:
             if self.data.val is not None and (self._due(c.eval_every) or s.step in (0, c.steps)):
                 self._evaluate()
-            if s.step and self._due(c.sample_every):
-                self._sample()
         except _Stopped:
             return False
+        if self._due(c.sample_every):
+            self._sample()
         s.pending = False
-        self.speed.restart()
+        if self._due(c.save_every) or s.step == c.steps:
+            self._save_last()
+        if self._due(c.keep_every):
+            self._save(self.run_folder.kept(s.step), "kept")
         return True
 
     def _evaluate(self) -> None:
@@ -259,9 +280,12 @@ class Trainer:
             s.best_val_loss, s.best_step = result.loss, s.step
             self._save(self.run_folder.best, "best")
         self.emit(events.Evaluated(s.step, result.loss, result.bits_per_byte, best))
+        self.speed.restart()
+        if perf_counter() - self._plotted > PLOT_EVERY_S:
+            self._plot()
 
     def _stop_here(self, tokens: int) -> None:
-        if self.stop:
+        if self._hear_stop():
             raise _Stopped
 
     def _sample(self) -> None:
@@ -272,6 +296,7 @@ class Trainer:
         text = write_sample(self.model, self.tokenizer, c.sample_prompt, c.sample_tokens, seed=c.seed + s.step)
         self.metrics.write(step=s.step, prompt=c.sample_prompt, sample=text)
         self.emit(events.Sampled(s.step, c.sample_prompt, text))
+        self.speed.restart()
 
     def _save_last(self) -> None:
         self.metrics.sync()
@@ -298,6 +323,14 @@ class Trainer:
             epochs=self.loader.epoch(c.steps * c.grad_accum),
         )
 
+    def _plot(self) -> None:
+        """Draw what ``metrics.jsonl`` says into ``loss.png``."""
+        curves = loss_curves(read_metrics(self.run_folder.metrics_file))
+        name = self.run_folder.path.resolve().name
+        title = f"{name}: {self.model.config.n_params:,} parameters, step {self.state.step:,} of {self.config.steps:,}"
+        write_png(self.run_folder.plot_file, curves, title)
+        self._plotted = perf_counter()
+
     def _result(self, interrupted: bool) -> events.TrainResult:
         s, run = self.state, self.run_folder
         record: dict[str, Any] = {}
@@ -320,8 +353,6 @@ class Trainer:
 
 
 def _first_state(config: TrainConfig, data: Data) -> TrainerState:
-    return TrainerState(seed=config.seed, settings=fixed_settings(config), data=data.fingerprint())
-
-
-def _from_last(config: TrainConfig, run: RunFolder) -> TrainConfig:
-    return replace(config, init_from=str(run.last))
+    """Before the first step. A model that is trained on is evaluated first, to know how good it was."""
+    pending = config.init_from != "scratch"
+    return TrainerState(seed=config.seed, settings=fixed_settings(config), data=data.fingerprint(), pending=pending)
