@@ -31,6 +31,15 @@ def is_live(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
+def can_show(text: str) -> bool:
+    """Whether standard output's encoding knows these characters."""
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
 def rich_console(stderr: bool = False) -> Console:
     """A rich console for a terminal; it honours NO_COLOR itself."""
     from rich.console import Console

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 import click
 
 from nanoeuler.cli.config_options import ConfigCommand, config_options, given, load
-from nanoeuler.cli.console import human_time
+from nanoeuler.cli.console import can_show, human_time
 from nanoeuler.cli.training_display import TrainingDisplay
 from nanoeuler.errors import UserError
 from nanoeuler.training.events import TrainResult
@@ -37,13 +38,16 @@ def command(resume: str | None, preset: str | None, config: str | None, **settin
             result = train(resume=resume, on_event=display, **given(settings))
         else:
             result = train(load(preset, config, settings), on_event=display)
+    click.echo()
     report(result)
     if result.interrupted:
         raise SystemExit(130)
+    click.echo(f"next: nanoeuler sample --model {result.out}")
+    click.echo(f"      nanoeuler train --resume {result.out} --steps {2 * result.steps}")
 
 
 def report(result: TrainResult) -> None:
-    """What came out, its curve, and how to go on."""
+    """What came out: the loss curve, in the terminal and as PNG, and where the model is; or how to go on."""
     if result.interrupted:
         click.echo(f"\nstopped after step {result.step:,} of {result.steps:,}; all is saved")
         click.echo(f"go on with: {result.resume_command}")
@@ -54,5 +58,16 @@ def report(result: TrainResult) -> None:
 
 
 def show_curve(result: TrainResult) -> None:
-    """The loss curve in the terminal, and as PNG in the run's folder."""
-    raise NotImplementedError
+    """Draw the run's loss curve into its folder and into the terminal."""
+    from nanoeuler.training.metrics import read_metrics
+    from nanoeuler.training.plot import loss_curves, terminal_plot, write_png
+    from nanoeuler.training.runfolder import RunFolder
+
+    run = RunFolder(result.out)
+    curves = loss_curves(read_metrics(run.metrics_file))
+    if not curves:
+        return
+    write_png(run.plot_file, curves, title=f"loss of {result.out.name}")
+    columns = shutil.get_terminal_size().columns
+    click.echo(terminal_plot(curves, width=min(columns - 1, 90), height=14, ascii_only=not can_show("⠿●│")))
+    click.echo(f"curve in {run.plot_file}")

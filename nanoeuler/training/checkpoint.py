@@ -35,8 +35,8 @@ STATE_FILE, OPTIMIZER_FILE, MODEL_FILE = "trainer_state.json", "optimizer.safete
 class TrainerState:
     """How far a run is: everything that a step depends on besides parameters and moments.
 
-    ``pending``: what is due after ``step`` (evaluation, sample) is still to come. ``settings``: those that must not change
-    when the run goes on. ``data``: what the tokens were. ``val_loss``: of this very model, where it was measured.
+    ``pending``: what is due after ``step`` (evaluation, sample) is still to come. ``settings``: those that must not
+    change when the run goes on. ``data``: what the tokens were. ``val_loss``: of this very model, where measured.
     """
 
     step: int = 0

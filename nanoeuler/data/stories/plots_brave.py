@@ -145,9 +145,9 @@ def _the_dog(t: Teller) -> None:
     t.maybe(0.5, "Then {he} threw a stick, and the dog brought it back.")
     close(
         t,
-        "From that day on, {h} was not afraid of the {thing}, and they played together every day.",
-        '"You are a good dog," said {h}, and {he} gave the {thing} a hug.',
-        "When {h} went home, the {thing} barked goodbye, and {he} was not afraid at all.",
+        "From that day on, {h} and {f} played with the {thing} every day, and {h} was not afraid.",
+        '"Your {thing} is my friend now," {h} told {f} with a smile.',
+        "When {h} said goodbye to {f}, the {thing} barked, and {h} was not afraid at all.",
     )
 
 

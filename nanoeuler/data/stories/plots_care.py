@@ -99,8 +99,11 @@ def seed(t: Teller) -> None:
         "{He} wanted to grow {a_thing}.",
         "{g} gave {him} a seed. It was the seed of {a_thing}.",
     )
-    if t.chance(0.5):
-        t.say('"Now I will wait for my {thing}," said {h}.', '"Grow, little seed, grow!" said {h}.')
+    t.say(
+        '"Now I will wait for my {thing}," said {h}.',
+        '"Soon I will have a {noun}," said {h}.',
+        '"Grow, little seed, grow!" said {h}. "Be a {noun}!"',
+    )
     t.say("{He} gave it water and waited.", "Every morning, {he} gave it some water.")
     t.say(
         "But the next day there was nothing. The day after, there was nothing too.",

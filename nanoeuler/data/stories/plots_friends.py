@@ -145,7 +145,7 @@ def _fell(t: Teller) -> None:
     close(
         t,
         "{h} and {f} shared the {thing}, and both were proud.",
-        "They shared the {thing}, and from that day on they were good friends.",
+        "{h} and {f} shared the {thing}, and from that day on, they were good friends.",
     )
 
 
@@ -238,7 +238,7 @@ def heavy_job(t: Teller) -> None:
     )
     close(
         t,
-        "They made soup with the {thing}, and the {small} was very proud.",
+        "{h} and {f} made soup with the {thing}, and the {small} was very proud.",
         "That night, they all ate soup from the {noun}. {h} learned that even a small friend can be a big help.",
         '"Thank you, little {small}!" said {h}. They all ate the {noun} together.',
     )

@@ -158,7 +158,7 @@ def share_the_toy(t: Teller) -> None:
         t,
         "From that day on, {h} and {f} always shared the {thing}.",
         "{h} learned that the {thing} was more fun with a friend.",
-        "Now the {noun} made two friends happy, and that was the best of all.",
+        "Now the {noun} made both {h} and {f} happy, and that was the best of all.",
     )
 
 

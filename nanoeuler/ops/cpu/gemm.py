@@ -24,9 +24,9 @@ import numpy as np
 from numba import njit, prange
 
 from nanoeuler.ops.cpu.activation import gelu, gelu_grad
-from nanoeuler.ops.cpu.simd import MR, NR, VL, tile, turn_a, turn_b
+from nanoeuler.ops.cpu.simd import MR, NR, VL, copy_a, copy_b, tile, turn_a, turn_b
 
-KC = 384  # k's per block: an A panel (MR x KC) stays in L1
+KC = 256  # k's per block: a panel of A and one of B (12 + 32 KB with AVX-512) fit into L1 together
 NC = 8 * NR  # columns of B a thread packs at a time: KC x NC in L2
 MC = 20 * MR  # rows of A a thread packs at a time
 KS = 4096  # k's per packing round: bounds the shared buffer
@@ -47,7 +47,7 @@ def shared_size(M: int, N: int, K: int) -> int:
     return max((M + MR) * min(K, KS), (N + NR) * min(K, KS))
 
 
-def make_pack(R, turn):  # type: ignore[no-untyped-def]
+def make_pack(R, turn, copy):  # type: ignore[no-untyped-def]
     """The packing routine for panels of R rows. R is a constant of the compiled code, so its loops unroll."""
 
     @njit(**FAST)
@@ -64,11 +64,10 @@ def make_pack(R, turn):  # type: ignore[no-untyped-def]
                 panel[:] = np.float32(0.0)
             if sn == 1:
                 for kk in range(k):
-                    row, out = src[s + kk * sk : s + kk * sk + m], panel[kk * R : kk * R + m]
                     if m == R:
-                        for i in range(R):
-                            out[i] = row[i]
+                        copy(panel.ctypes.data + 4 * kk * R, src.ctypes.data + 4 * (s + kk * sk))
                     else:
+                        row, out = src[s + kk * sk : s + kk * sk + m], panel[kk * R : kk * R + m]
                         for i in range(m):
                             out[i] = row[i]
             else:
@@ -83,7 +82,7 @@ def make_pack(R, turn):  # type: ignore[no-untyped-def]
     return pack
 
 
-pack_a, pack_b = make_pack(MR, turn_a), make_pack(NR, turn_b)
+pack_a, pack_b = make_pack(MR, turn_a, copy_a), make_pack(NR, turn_b, copy_b)
 
 
 @njit(**FAST)

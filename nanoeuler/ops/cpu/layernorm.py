@@ -12,6 +12,7 @@ from numba import njit, prange
 from nanoeuler.ops.cpu.gemm import FAST
 
 EPS = 1e-5
+COLUMNS = 64
 
 
 @njit(parallel=True, **FAST)
@@ -46,7 +47,7 @@ def layernorm(out, mean, rstd, residual, x, delta, weight, bias, add):  # type: 
 def layernorm_backward(dx, dweight, dbias, dout, x, mean, rstd, weight, dresidual, add, accumulate):  # type: ignore[no-untyped-def]
     """First by rows: ``dx = rstd (g - mean(g) - xhat mean(g xhat))``, ``g = dout weight``, ``+ dresidual`` with ``add``.
 
-    Then by columns, each program owning 64: ``dweight (+)= sum dout xhat``, ``dbias (+)= sum dout``. The second pass
+    Then by columns, each program owning 64 and summing in L1: ``dweight (+)= sum dout xhat``, ``dbias (+)= sum dout``. The second pass
     reads dout and x again, from cache, in exchange for needing neither partial sums nor atomics.
     """
     C = weight.shape[0]
@@ -68,16 +69,16 @@ def layernorm_backward(dx, dweight, dbias, dout, x, mean, rstd, weight, dresidua
         else:
             for c in range(C):
                 d[c] = rs * (g[c] * weight[c] - a - (row[c] - mu) * b)
-    for block in prange((C + 63) // 64):
-        c0 = block * 64
-        n = min(64, C - c0)
-        dw, db = dweight[c0 : c0 + n], dbias[c0 : c0 + n]
-        if not accumulate:
-            dw[:] = np.float32(0.0)
-            db[:] = np.float32(0.0)
+    for block in prange((C + COLUMNS - 1) // COLUMNS):
+        c0 = block * COLUMNS
+        n = min(COLUMNS, C - c0)
+        dw, db = np.zeros(COLUMNS, np.float32), np.zeros(COLUMNS, np.float32)
         for r in range(N):
             row, g = x[r * C + c0 : r * C + c0 + n], dout[r * C + c0 : r * C + c0 + n]
             mu, rs = mean[r], rstd[r]
             for c in range(n):
                 dw[c] += g[c] * (row[c] - mu) * rs
                 db[c] += g[c]
+        for c in range(n):
+            dweight[c0 + c] = dw[c] + (dweight[c0 + c] if accumulate else np.float32(0.0))
+            dbias[c0 + c] = db[c] + (dbias[c0 + c] if accumulate else np.float32(0.0))

@@ -173,6 +173,30 @@ def _make_turn(R: int) -> Any:
 turn_a, turn_b = _make_turn(MR), _make_turn(NR)
 
 
+def _make_copy(R: int) -> Any:
+    @intrinsic
+    def copy(typingctx: Any, dst: Any, src: Any) -> Any:
+        """``dst[:R] = src[:R]`` floats between addresses, in whole vectors."""
+
+        def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> Any:
+            dst, src = (builder.inttoptr(x, _f32.as_pointer()) for x in args)
+            done = 0
+            while done < R:
+                width = 1 << (min(R - done, VL).bit_length() - 1)
+                pointer = ir.VectorType(_f32, width).as_pointer()
+                value = builder.load(builder.bitcast(builder.gep(src, [_i(done)]), pointer), align=4)
+                builder.store(value, builder.bitcast(builder.gep(dst, [_i(done)]), pointer), align=4)
+                done += width
+            return context.get_dummy_value()
+
+        return types.void(types.intp, types.intp), codegen
+
+    return copy
+
+
+copy_a, copy_b = _make_copy(MR), _make_copy(NR)
+
+
 @intrinsic
 def exp(typingctx: Any, x: Any) -> Any:
     """float32 ``e^x`` as straight-line arithmetic, so that loops over it vectorise (libm's exp is a scalar call).
