@@ -50,9 +50,7 @@ class BaseTokenizer(ABC):
         """The smallest type that token files use for ids: uint16 up to 65,536 entries, else uint32."""
         return np.dtype(np.uint16 if self.n_vocab <= 1 << 16 else np.uint32)
 
-    def encode_array(
-        self, text: str, allowed_special: Iterable[str] | Literal["all"] = frozenset()
-    ) -> TokenArray:
+    def encode_array(self, text: str, allowed_special: Iterable[str] | Literal["all"] = frozenset()) -> TokenArray:
         """As ``encode``, but an array (tokens,) of :attr:`dtype`: a tenth of the memory."""
         return np.array(self.encode(text, allowed_special), dtype=self.dtype)
 

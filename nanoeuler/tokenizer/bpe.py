@@ -56,9 +56,7 @@ class Tokenizer(BaseTokenizer):
         if sorted(entries) != list(range(size)):
             raise UserError(f"the vocabulary's {size} entries must have the ids 0 to {size - 1}, each once")
         if clash := _spelled_like(special_tokens, spelled):
-            raise UserError(
-                f"special token {clash[0]!r} is spelled like an ordinary one in vocab.json; rename it"
-            )
+            raise UserError(f"special token {clash[0]!r} is spelled like an ordinary one in vocab.json; rename it")
         super().__init__([entries[id] for id in range(size)])
         self._merges = list(merges)
         self._special_tokens = dict(special_tokens)
@@ -127,24 +125,18 @@ class Tokenizer(BaseTokenizer):
         """
         return list(chain.from_iterable(self._ids_of_pieces(text, allowed_special)))
 
-    def encode_array(
-        self, text: str, allowed_special: Iterable[str] | Literal["all"] = frozenset()
-    ) -> TokenArray:
+    def encode_array(self, text: str, allowed_special: Iterable[str] | Literal["all"] = frozenset()) -> TokenArray:
         pieces = self._ids_of_pieces(text, allowed_special)
         return np.fromiter(chain.from_iterable(pieces), dtype=self.dtype)  # (tokens,)
 
-    def _ids_of_pieces(
-        self, text: str, allowed_special: Iterable[str] | Literal["all"]
-    ) -> Iterator[Sequence[int]]:
+    def _ids_of_pieces(self, text: str, allowed_special: Iterable[str] | Literal["all"]) -> Iterator[Sequence[int]]:
         """The ids of each piece of ``text``, and of each special token in it, in turn."""
         if allowed_special:
             return self._ids_with_special(text, allowed_special)
         pieces = chain.from_iterable(split_chunks(text))
         return map(self._pieces.__getitem__, pieces)
 
-    def _ids_with_special(
-        self, text: str, allowed_special: Iterable[str] | Literal["all"]
-    ) -> Iterator[Sequence[int]]:
+    def _ids_with_special(self, text: str, allowed_special: Iterable[str] | Literal["all"]) -> Iterator[Sequence[int]]:
         names = set(self._special_tokens) if allowed_special == "all" else set(allowed_special)
         if unknown := names - set(self._special_tokens):
             known = ", ".join(self._special_tokens) or "none"

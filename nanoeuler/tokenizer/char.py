@@ -46,9 +46,7 @@ class CharTokenizer(BaseTokenizer):
         for text in [texts] if isinstance(texts, str) else texts:
             seen.update(replace_surrogates(text))
         if not seen:
-            raise UserError(
-                "there is no text to take characters from; give at least one text that is not empty"
-            )
+            raise UserError("there is no text to take characters from; give at least one text that is not empty")
         return CharTokenizer("".join(sorted(seen)))
 
     def encode(
@@ -96,8 +94,6 @@ class CharTokenizer(BaseTokenizer):
         """Read what :meth:`save` wrote. Raises UserError if the file is missing or damaged."""
         path = Path(directory) / CHAR_FILE
         characters = read_json(path).get("characters")
-        if not isinstance(characters, list) or not all(
-            isinstance(c, str) and len(c) == 1 for c in characters
-        ):
+        if not isinstance(characters, list) or not all(isinstance(c, str) and len(c) == 1 for c in characters):
             raise damaged(path, "it holds a list of single 'characters'")
         return CharTokenizer("".join(characters))

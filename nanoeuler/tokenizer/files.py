@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ VOCAB_FILE, MERGES_FILE, CONFIG_FILE = "vocab.json", "merges.txt", "tokenizer_co
 ADDED_FILE, MAP_FILE, SINGLE_FILE = "added_tokens.json", "special_tokens_map.json", "tokenizer.json"
 CHAR_FILE = "char_vocab.json"
 
+_IN_BRACKETS = re.compile(r"<.+>|\[.+\]")  # the look of a special token
 _VERSION_LINE = "#version: 0.2"
 
 
@@ -86,9 +88,9 @@ def load_bpe(folder: Path) -> Tokenizer:
     """Read a folder written by :func:`save_bpe`, or by ``transformers`` for GPT-2.
 
     Either ``vocab.json`` and ``merges.txt``, or ``tokenizer.json`` alone, as newer ``transformers`` write it.
-    Vocabulary entries that no merge makes are special tokens; so are those listed in ``added_tokens.json`` and
-    ``tokenizer_config.json``. Raises UserError if a file is missing or damaged, or the tokenizer is not of
-    GPT-2's kind.
+    Special tokens are those listed in ``tokenizer_config.json`` or ``added_tokens.json``, and vocabulary entries
+    that no merge makes if they look like ``<this>`` or ``[this]``. Raises UserError if a file is missing or
+    damaged, or the tokenizer is not of GPT-2's kind.
     """
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder; name the folder that the tokenizer was saved in")
@@ -148,6 +150,11 @@ def _assemble(
     ids = [vocab[entry] for entry in written]
     made, taken = set(written), set(ids)
     special = {entry: id for entry, id in vocab.items() if entry not in made}
+    if stray := [entry for entry in special if entry not in added and not _IN_BRACKETS.fullmatch(entry)]:
+        raise UserError(
+            f"the vocabulary in {source} has {len(stray)} tokens that its merges do not make ({stray[0]!r} first); "
+            "perhaps the merges are cut short: copy its files again from their source"
+        )
     special |= {name: id for name, id in added.items() if id not in taken}
     return Tokenizer(merges, special, ids)
 
@@ -177,9 +184,7 @@ def _load_single(path: Path) -> Tokenizer:
         or not before.get("use_regex", True)
         or content.get("normalizer")
     ):
-        raise UserError(
-            f"{path} is not a tokenizer of GPT-2's kind (byte-level BPE); other kinds cannot be read"
-        )
+        raise UserError(f"{path} is not a tokenizer of GPT-2's kind (byte-level BPE); other kinds cannot be read")
     try:
         pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
         added = {str(token["content"]): int(token["id"]) for token in content.get("added_tokens", [])}

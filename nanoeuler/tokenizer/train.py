@@ -50,9 +50,7 @@ def train(
     wanted = vocab_size - 256 - len(special_tokens)
     pieces = count_pieces([texts] if isinstance(texts, str) else texts, special_tokens)
     if not pieces:
-        raise UserError(
-            "there is no text to train the tokenizer on; give it at least one text that is not empty"
-        )
+        raise UserError("there is no text to train the tokenizer on; give it at least one text that is not empty")
     merges = learn_merges(pieces, wanted, progress)
     if len(merges) < wanted:
         warnings.warn(
@@ -71,9 +69,7 @@ def _check(vocab_size: int, special_tokens: Sequence[str]) -> None:
             f"vocab_size {vocab_size} is too small: 256 bytes and {len(special_tokens)} special tokens "
             f"need at least {least}"
         )
-    if len(set(special_tokens)) < len(special_tokens) or any(
-        len(name.encode()) < 2 for name in special_tokens
-    ):
+    if len(set(special_tokens)) < len(special_tokens) or any(len(name.encode()) < 2 for name in special_tokens):
         raise UserError(
             f"special tokens must differ and be longer than one byte, not {list(special_tokens)}; "
             "a name like '<|endoftext|>' cannot be mistaken for text"
@@ -92,9 +88,7 @@ def count_pieces(texts: Iterable[str], special_tokens: Iterable[str]) -> Counter
     return counts
 
 
-def learn_merges(
-    pieces: Counter[str], wanted: int, progress: Callable[[int, int], None] | None = None
-) -> list[Pair]:
+def learn_merges(pieces: Counter[str], wanted: int, progress: Callable[[int, int], None] | None = None) -> list[Pair]:
     """The first ``wanted`` merges, fewer if pairs that occur twice run out."""
     corpus = _Corpus(pieces)
     heap = [(-count, pair) for pair, count in corpus.counts.items()]
