@@ -18,13 +18,13 @@ _CUBIC = np.float32(0.044715)
 _CUBIC3 = np.float32(3 * 0.044715)
 
 
-@njit(fastmath={"contract", "arcp", "nsz", "afn"}, error_model="numpy", cache=True)
+@njit("f4(f4)", fastmath={"contract", "arcp", "nsz", "afn"}, error_model="numpy", cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def gelu(x):  # type: ignore[no-untyped-def]
     """float32 GELU."""
     return x / (_ONE + exp(-_TWO_ROOT * (x + _CUBIC * x * x * x)))
 
 
-@njit(fastmath={"contract", "arcp", "nsz", "afn"}, error_model="numpy", cache=True)
+@njit("f4(f4)", fastmath={"contract", "arcp", "nsz", "afn"}, error_model="numpy", cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def gelu_grad(x):  # type: ignore[no-untyped-def]
     """float32 derivative of GELU."""
     s = _ONE / (_ONE + exp(-_TWO_ROOT * (x + _CUBIC * x * x * x)))

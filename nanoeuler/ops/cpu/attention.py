@@ -21,7 +21,7 @@ import numpy as np
 from numba import njit, prange
 
 from nanoeuler.ops.cpu.dropout import hash32
-from nanoeuler.ops.cpu.gemm import FAST, pack_a, pack_b
+from nanoeuler.ops.cpu.gemm import FAST, PART, pack_a, pack_b
 from nanoeuler.ops.cpu.simd import MR, NR, exp, tile
 
 MASKED = -1e30
@@ -33,20 +33,20 @@ def workspace_size(T: int, D: int) -> int:
     return Tp * (2 * D + 3 * NR + 2 * Dn) + Dm * (T + NR) + 2 * NR * (D + Dn) + 4 * NR
 
 
-@njit(**FAST)
+@njit("Tuple((f4[::1], i8))(f4[::1], i8, i8)", **PART)
 def take(work, at, size):  # type: ignore[no-untyped-def]
     """The next ``size`` floats of scratch and the place after them."""
     return work[at : at + size], at + size
 
 
-@njit(**FAST)
+@njit("void(f4[::1], f4[::1], i8, i8, i8, f4[::1])", **PART)
 def rows_times_panel(C, a, rows, k, a_step, b):  # type: ignore[no-untyped-def]
     """``C[rows, NR] = A[rows, k] B[k, NR]``: packed A panels ``a_step`` floats apart, one packed B panel."""
     for p in range((rows + MR - 1) // MR):
         tile(k, a.ctypes.data + 4 * p * a_step, b.ctypes.data, C.ctypes.data + 4 * p * MR * NR, NR, 0)
 
 
-@njit(**FAST)
+@njit("void(f4[::1], f4[::1], i8, i8, f4[::1], i8)", **PART)
 def add_outer(C, a, rows, n, b, width):  # type: ignore[no-untyped-def]
     """``C[rows, width] += A[rows, n queries] B[n queries, width]``: both packed, width a multiple of NR."""
     for j in range(width // NR):
@@ -55,7 +55,7 @@ def add_outer(C, a, rows, n, b, width):  # type: ignore[no-untyped-def]
             tile(n, a.ctypes.data + 4 * p * MR * NR, b.ctypes.data + 4 * j * NR * n, c, width, 1)
 
 
-@njit(**FAST)
+@njit("void(f4[::1], i8, i8, f4)", **PART)
 def mask_strip(S, q0, keys, value):  # type: ignore[no-untyped-def]
     """Write ``value`` where a key lies in a query's future: only the last NR keys of the strip can."""
     for k in range(q0 + 1, keys):
@@ -63,7 +63,7 @@ def mask_strip(S, q0, keys, value):  # type: ignore[no-untyped-def]
             S[k * NR + i] = value
 
 
-@njit(**FAST)
+@njit("void(f4[::1], i8, i8, u4, i8, u4, u4, f4)", **PART)
 def drop_strip(P, q0, keys, base, T, start, threshold, scale):  # type: ignore[no-untyped-def]
     """Apply dropout's mask to a strip; element (query, key) of the pair has index ``base + query*T + key``."""
     for k in range(keys):
@@ -73,7 +73,7 @@ def drop_strip(P, q0, keys, base, T, start, threshold, scale):  # type: ignore[n
             P[k * NR + i] = P[k * NR + i] * scale if keep else np.float32(0.0)
 
 
-@njit(**FAST)
+@njit("void(f4[::1], i8, f4[::1], f4[::1])", **PART)
 def softmax_strip(S, keys, top, total):  # type: ignore[no-untyped-def]
     """``S = exp(S - top)`` with each lane's maximum in ``top`` and sum in ``total``."""
     for i in range(NR):
@@ -91,7 +91,7 @@ def softmax_strip(S, keys, top, total):  # type: ignore[no-untyped-def]
             total[i] += e
 
 
-@njit(**FAST)
+@njit("void(f4[::1], f4[::1], f4[::1], i8, i8, i8, i8, i8, u4, u4, f4, f4[::1])", **PART)
 def attend(out, lse, qkv, b, h, T, C, D, start, threshold, keep_scale, work):  # type: ignore[no-untyped-def]
     """Forward of one (batch, head) pair; ``lse`` (T,) is that pair's."""
     kp, at = take(work, 0, (T + MR) * D)
@@ -128,7 +128,7 @@ def attend(out, lse, qkv, b, h, T, C, D, start, threshold, keep_scale, work):  #
                 o[d] = ot[d * NR + i] * inverse
 
 
-@njit(**FAST)
+@njit("void(f4[::1], f4[::1], i8, f4[::1], f4[::1], f4)", **PART)
 def grad_strip(P, dP, keys, lse, delta, scale):  # type: ignore[no-untyped-def]
     """Scores to probabilities, and ``dP`` to ``dS = P (dP - delta) scale``, lane by lane."""
     for k in range(keys):
@@ -139,7 +139,7 @@ def grad_strip(P, dP, keys, lse, delta, scale):  # type: ignore[no-untyped-def]
             g[i] = e * (g[i] - delta[i]) * scale
 
 
-@njit(**FAST)
+@njit("void(f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], i8, i8, i8, i8, i8, u4, u4, f4, f4[::1])", **PART)
 def attend_backward(dqkv, dout, out, lse, qkv, b, h, T, C, D, start, threshold, keep_scale, work):  # type: ignore[no-untyped-def]
     """Backward of one pair. With P = exp(S - lse) and delta = sum_d dO O (Dao et al. 2022, appendix B):
 
@@ -220,7 +220,8 @@ def attend_backward(dqkv, dout, out, lse, qkv, b, h, T, C, D, start, threshold, 
 def attention(out, lse, qkv, B, T, C, H, start, threshold, keep_scale, work, threads):  # type: ignore[no-untyped-def]
     """Flat buffers: qkv (B*T*3C), out (B*T*C), lse (B*H*T); ``threshold`` 0 means no dropout."""
     size = work.shape[0] // threads
-    for t in prange(threads):
+    for thread in prange(threads):
+        t = np.int64(thread)
         mine = work[t * size : (t + 1) * size]
         for pair in range(t, B * H, threads):
             attend(
@@ -233,7 +234,8 @@ def attention(out, lse, qkv, B, T, C, H, start, threshold, keep_scale, work, thr
 def attention_backward(dqkv, dout, out, lse, qkv, B, T, C, H, start, threshold, keep_scale, work, threads):  # type: ignore[no-untyped-def]
     """Flat buffers as in :func:`attention`."""
     size = work.shape[0] // threads
-    for t in prange(threads):
+    for thread in prange(threads):
+        t = np.int64(thread)
         mine = work[t * size : (t + 1) * size]
         for pair in range(t, B * H, threads):
             attend_backward(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from nanoeuler.ops.cpu.gemm import FAST
+from nanoeuler.ops.cpu.gemm import FAST, PART
 
 _16, _15 = np.uint32(16), np.uint32(15)
 _M1, _M2 = np.uint32(0x7FEB352D), np.uint32(0x846CA68B)
 
 
-@njit(inline="always", **FAST)
+@njit("u4(u4)", **PART)
 def hash32(x):  # type: ignore[no-untyped-def]
     """32-bit mixing function, kept in uint32 throughout so that loops over it vectorise."""
     x = np.uint32(x ^ (x >> _16))

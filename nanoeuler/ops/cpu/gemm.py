@@ -35,6 +35,8 @@ NONE, BIAS, BIAS_GELU, GELU_GRAD = 0, 1, 2, 3  # epilogues
 
 # Sums may be reordered and products fused, but NaN and infinity stay what they are: a diverged run must show.
 FAST = {"fastmath": {"reassoc", "contract", "arcp", "nsz", "afn"}, "error_model": "numpy", "cache": True}
+# Parts of kernels declare their types: else Numba compiles them anew for each literal 0 or 1 among the arguments.
+PART = FAST | {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # for functions called by kernels only
 
 
 def workspace_size() -> int:
@@ -50,7 +52,7 @@ def shared_size(M: int, N: int, K: int) -> int:
 def make_pack(R, turn, copy):  # type: ignore[no-untyped-def]
     """The packing routine for panels of R rows. R is a constant of the compiled code, so its loops unroll."""
 
-    @njit(**FAST)
+    @njit("void(f4[::1], i8, f4[::1], i8, i8, i8, i8, i8)", **PART)
     def pack(dst, d0, src, s0, n, k, sn, sk):  # type: ignore[no-untyped-def]
         """``dst[d0 + panel*R*k + kk*R + i] = src[s0 + (panel*R+i)*sn + kk*sk]`` for an (n, k) operand.
 
@@ -85,7 +87,7 @@ def make_pack(R, turn, copy):  # type: ignore[no-untyped-def]
 pack_a, pack_b = make_pack(MR, turn_a, copy_a), make_pack(NR, turn_b, copy_b)
 
 
-@njit(**FAST)
+@njit("void(i8, i8, i8, f4[::1], i8, i8, i8, i8, i8, f4[::1], i8)", **PART)
 def edge_tile(kc, a, b, C, c0, ldc, m, n, accumulate, tmp, t0):  # type: ignore[no-untyped-def]
     """A tile that sticks out of C: computed into scratch, then the part inside is copied."""
     tile(kc, a, b, tmp.ctypes.data + 4 * t0, NR, 0)
@@ -97,7 +99,7 @@ def edge_tile(kc, a, b, C, c0, ldc, m, n, accumulate, tmp, t0):  # type: ignore[
             C[c0 + i * ldc + j] = value
 
 
-@njit(**FAST)
+@njit("void(i8, i8, i8, i8, i8, i8, i8, f4[::1], i8, i8, i8, b1, f4[::1], i8)", **PART)
 def panels(kc, a, a_step, M, b, b_step, N, C, c0, ldc, accumulate, b_outer, tmp, t0):  # type: ignore[no-untyped-def]
     """``C[M,N] (+)= A B`` from packed panels at addresses ``a``, ``b`` that lie ``a_step``, ``b_step`` floats apart.
 
@@ -118,7 +120,7 @@ def panels(kc, a, a_step, M, b, b_step, N, C, c0, ldc, accumulate, b_outer, tmp,
             edge_tile(kc, pa, pb, C, c, ldc, m, n, accumulate, tmp, t0)
 
 
-@njit(**FAST)
+@njit("void(i8, f4[::1], i8, i8, i8, i8, i8, f4[::1], f4[::1])", **PART)
 def epilogue(mode, C, ldc, r0, r1, n0, n1, bias, aux):  # type: ignore[no-untyped-def]
     """Finish a block of C while it is in cache: bias, GELU (keeping its input in ``aux``), or GELU's gradient."""
     n = n1 - n0
@@ -140,7 +142,7 @@ def epilogue(mode, C, ldc, r0, r1, n0, n1, bias, aux):  # type: ignore[no-untype
                 c[j] *= gelu_grad(pre[j])
 
 
-@njit(**FAST)
+@njit("void(f4[::1], i8, i8, i8, i8, i8, f4[::1], i8, i8, i8, f4[::1], b1, i8, f4[::1], f4[::1], f4[::1], i8)", **PART)
 def columns_of_thread(C, N, M, n0, n1, k, B, b0, sbn, sbk, shared, acc, mode, bias, aux, work, w0):  # type: ignore[no-untyped-def]
     """A thread's columns n0..n1 of C: packs its own B, reads the shared A."""
     t0 = w0 + KC * NC
@@ -156,7 +158,7 @@ def columns_of_thread(C, N, M, n0, n1, k, B, b0, sbn, sbk, shared, acc, mode, bi
             epilogue(mode, C, N, 0, M, j0, j0 + n, bias, aux)
 
 
-@njit(**FAST)
+@njit("void(f4[::1], i8, i8, i8, i8, f4[::1], i8, i8, i8, f4[::1], b1, i8, f4[::1], f4[::1], f4[::1], i8)", **PART)
 def rows_of_thread(C, N, m0, m1, k, A, a0, sam, sak, shared, acc, mode, bias, aux, work, w0):  # type: ignore[no-untyped-def]
     """A thread's rows m0..m1 of C: packs its own A, reads the shared B."""
     t0 = w0 + KC * MC
@@ -172,7 +174,7 @@ def rows_of_thread(C, N, m0, m1, k, A, a0, sam, sak, shared, acc, mode, bias, au
             epilogue(mode, C, N, i0, i0 + m, 0, N, bias, aux)
 
 
-@njit(**FAST)
+@njit("b1(i8, i8, i8)", **PART)
 def cut_by_columns(mp, np_, threads):  # type: ignore[no-untyped-def]
     """Whether to cut C's columns (rather than rows) among threads: the longer side, unless its panels divide
     among the threads more than a tenth worse than the shorter side's."""
@@ -201,12 +203,14 @@ def gemm(C, A, ta, B, tb, M, N, K, accumulate, mode, bias, aux, shared, work, th
         k = min(KS, K - s0)
         last = NONE if s0 + k < K else mode
         acc = accumulate or s0 > 0
-        for p in prange(mp if by_columns else np_):
+        for panel in prange(mp if by_columns else np_):
+            p = np.int64(panel)  # prange counts in uint64; one type means one compilation of pack
             if by_columns:
                 pack_a(shared, p * MR * k, A, p * MR * sam + s0 * sak, min(MR, M - p * MR), k, sam, sak)
             else:
                 pack_b(shared, p * NR * k, B, p * NR * sbn + s0 * sbk, min(NR, N - p * NR), k, sbn, sbk)
-        for t in prange(threads):
+        for thread in prange(threads):
+            t = np.int64(thread)
             if by_columns:
                 n0, n1 = min(N, t * n_each * NR), min(N, (t + 1) * n_each * NR)
                 columns_of_thread(
