@@ -1,0 +1,201 @@
+"""``nanoeuler demo``: the whole way in three minutes: stories, tokenizer, tokens, training, writing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nanoeuler.cli import compile_cache
+from nanoeuler.cli.console import human_bytes, human_time, stages
+from nanoeuler.errors import UserError
+
+if TYPE_CHECKING:
+    from nanoeuler.training.config import TrainConfig
+
+
+@dataclass(frozen=True)
+class DemoSettings:
+    """Everything that was tuned for the demo, in one place; the rest is the training preset ``demo``."""
+
+    n_stories: int = 20_000
+    n_tokenizer_stories: int = 2_000  # the tokenizer learns from the first so many
+    vocab_size: int = 1024
+    preset: str = "demo"
+    minutes: float = 2.5  # for everything, on whatever machine this is
+    seconds_after: float = 8.0  # kept for plotting and writing three stories
+    evaluations: int = 5  # during training
+    overhead: float = 1.1  # evaluating and saving, as a factor on the time of the steps alone
+    min_steps: int = 20
+    max_steps: int = 2_000  # a fast machine learns no more from these stories after that
+    temperature: float = 0.7
+    n_samples: int = 3
+
+
+SETTINGS = DemoSettings()
+DEFAULT_OUT = "nanoeuler-demo"
+
+
+@click.command()
+@click.option("--out", metavar="FOLDER", help=f"Where everything goes.  [default: ./{DEFAULT_OUT}, numbered if taken]")
+@click.option("--minutes", type=float, help=f"Time for everything.  [default: {SETTINGS.minutes:g}]")
+@click.option("--steps", type=int, help="Train so many steps, however long it takes.")
+@click.option("--seed", type=int, default=1337, show_default=True, help="Fixes parameters, data order and stories.")
+@click.option("--device", default="cpu", show_default=True, help="cpu or reference.")
+def command(out: str | None, minutes: float | None, steps: int | None, seed: int, device: str) -> None:
+    """Make stories, train a tokenizer and a GPT-2 of a million parameters on them, and let it write.
+
+    It measures how long a step takes here, and plans as many as fit into the time.
+
+    \b
+    Example:
+      nanoeuler demo
+    """
+    demo(out, minutes, steps, seed, device, SETTINGS)
+
+
+def demo(out: str | None, minutes: float | None, steps: int | None, seed: int, device: str, s: DemoSettings) -> None:
+    """Run the demo with settings ``s``: see :func:`command`."""
+    begun = time.perf_counter()
+    if minutes is not None and not 0 < minutes < 60 * 24:
+        raise UserError(f"--minutes must be above 0, and at most a day, not {minutes}")
+    if steps is not None and steps < 1:
+        raise UserError(f"--steps must be at least 1, not {steps}")
+    if steps is not None and minutes is not None:
+        raise UserError("--steps and --minutes contradict each other: give one of the two")
+    budget = 60 * (s.minutes if minutes is None else minutes) - s.seconds_after
+    folder = new_folder(out)
+
+    data = make_data(folder, s)
+    config = plan_training(folder, data, seed, device, steps, budget, begun, s)
+    if not train_and_write(config, s):
+        raise SystemExit(130)
+    click.echo(f"\nall of it took {human_time(time.perf_counter() - begun)}. Go on with:")
+    run = Path(config.out)
+    for what, line in (
+        ("a new story", f"nanoeuler sample --model {run}"),
+        ("your beginning", f'nanoeuler sample --model {run} "Once upon a time, there was a cat"'),
+        ("train longer", f"nanoeuler train --resume {run} --steps {3 * config.steps}"),
+        ("your own text", "nanoeuler data prepare FILE... --vocab-size 2048 --out data/mine"),
+        ("", "nanoeuler train --preset demo --data data/mine --out runs/mine"),
+    ):
+        click.echo(f"  {what:15} {line}")
+
+
+def new_folder(out: str | None) -> Path:
+    """The folder for everything. Never one with something in it: by default the next free number is taken."""
+    folder = Path(DEFAULT_OUT if out is None else out)
+    if out is not None:
+        if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+            raise UserError(f"{folder} is not empty: choose another --out (a run in it goes on with: train --resume)")
+        return folder
+    number = 1
+    while folder.exists():
+        number += 1
+        folder = Path(f"{DEFAULT_OUT}-{number}")
+    return folder
+
+
+def make_data(folder: Path, s: DemoSettings) -> Path:
+    """Stories, a tokenizer, and the stories as tokens; returns the folder of these."""
+    from nanoeuler.data.prepare import prepare
+    from nanoeuler.data.stories import stories, write_stories
+    from nanoeuler.tokenizer import Tokenizer
+
+    _heading(1, "stories")
+    folder.mkdir(parents=True, exist_ok=True)
+    text, data = folder / "stories.txt", folder / "data"
+    with stages("stories") as progress:
+        size = write_stories(text, s.n_stories, progress=_stage(progress, "stories"))
+    click.echo(f"{s.n_stories:,} stories, {human_bytes(size)}, in {text}")
+
+    _heading(2, "tokenizer")
+    with stages("merges") as progress:
+        learnt_from = stories(s.n_tokenizer_stories)
+        tokenizer = Tokenizer.train(learnt_from, s.vocab_size, progress=_stage(progress, "merges"))
+    with stages() as progress:
+        report = prepare([text], data, tokenizer, val_fraction=0.02, progress=progress)
+    example = "Once upon a time, there was a little girl named Lily."
+    pieces = "|".join(tokenizer.decode([id]) for id in tokenizer.encode(example))
+    click.echo(
+        f"{tokenizer.n_vocab:,} entries; {report.train.tokens:,} tokens to train on, "
+        f"{report.train.bytes / max(1, report.train.tokens):.1f} bytes each: {pieces}"
+    )
+    return data
+
+
+def plan_training(
+    folder: Path, data: Path, seed: int, device: str, steps: int | None, budget: float, begun: float, s: DemoSettings
+) -> TrainConfig:
+    """The run's settings, with as many steps as fit into what is left of the time."""
+    from nanoeuler.training.config import TrainConfig
+
+    _heading(3, "training")
+    if steps is None:
+        probe = TrainConfig.load(s.preset, data=str(data), out=str(folder / "run"), device=device, seed=seed)
+        if text := compile_cache.notice(device):
+            click.echo(text)
+        seconds = seconds_per_step(probe)
+        left = budget - (time.perf_counter() - begun)
+        steps = round(min(max(left / (seconds * s.overhead), s.min_steps), s.max_steps))
+        click.echo(f"a step takes {1000 * seconds:.0f} ms here, so {steps:,} steps fit into the {human_time(left)} left")
+    every = max(1, steps // s.evaluations)
+    settings = dict(data=str(data), out=str(folder / "run"), device=device, seed=seed, steps=steps)
+    return TrainConfig.load(s.preset, **settings, eval_every=every, save_every=every)
+
+
+def seconds_per_step(config: TrainConfig) -> float:
+    """How long a step takes here, once everything is compiled: the best of a few."""
+    from nanoeuler.data.dataset import Dataset
+    from nanoeuler.data.loader import Loader
+    from nanoeuler.model.gpt import GPT
+
+    dataset = Dataset.open(config.data)
+    model = GPT(config.model_config(dataset.n_vocab or 0), device=config.device)
+    loader = Loader(dataset, config.batch_size, model.config.block_size, config.seed)
+    n = model.layout.n_params
+    m, v = model.ops.zeros((n,)), model.ops.zeros((n,))
+    times = []
+    for step in range(6):
+        begun = time.perf_counter()
+        model.loss_and_grad(*loader.batch(step))
+        model.ops.global_norm(model.grads)
+        model.ops.adamw(model.params, model.grads, m, v, model.layout.n_decay, 1, 0.0, 0.9, 0.99, 1e-8, 0.1, 1.0)
+        times.append(time.perf_counter() - begun)
+    return sorted(times[1:])[2]  # the median: other programs take their share later, too
+
+
+def train_and_write(config: TrainConfig, s: DemoSettings) -> bool:
+    """Train, show the curve, write stories. False if Ctrl-C came."""
+    from nanoeuler.cli.sample import write
+    from nanoeuler.cli.train import report
+    from nanoeuler.cli.training_display import TrainingDisplay
+    from nanoeuler.inference.generator import Generator
+    from nanoeuler.training.trainer import train
+
+    with TrainingDisplay() as display:
+        result = train(config, on_event=display)
+    click.echo()
+    report(result)
+    if result.interrupted:
+        return False
+    _heading(4, "writing")
+    generator = Generator.from_pretrained(result.model_folder, config.device)
+    for i in range(s.n_samples):
+        if i:
+            click.echo()
+        stream = generator.stream(max_new_tokens=300, temperature=s.temperature, seed=config.seed, sample=i)
+        write(generator, "", stream)
+    return True
+
+
+def _heading(number: int, title: str) -> None:
+    click.echo(f"{chr(10) if number > 1 else ''}{number}. {title}")
+
+
+def _stage(progress: Callable[[str, int, int], None], name: str) -> Callable[[int, int], None]:
+    return lambda done, total: progress(name, done, total)
