@@ -65,7 +65,7 @@ def _the_thunder(t: Teller) -> None:
         '"The thunder is only a big noise," said {g}. "It is the music of the clouds."',
         '"The storm is outside, and we are inside," said {g}. "Let us make some noise too."',
     )
-    t.say('"Play as loud as you can," said {g}.', "{g} gave {him} the {noun}.")
+    t.say('"Play as loud as you can," said {g}.', "{g} gave {h} the {noun}.")
     t.say(
         "Boom, went the thunder. {h} played the {noun} as loud as {he} could.",
         "When the thunder came again, {h} played the {noun}. It was fun!",
@@ -248,7 +248,7 @@ def _heard_bell(t: Teller) -> None:
     t.say('"That is near my home!" said {h}.', "{He} knew that sound.")
     t.say("{h} walked and walked, and the sound got louder.", "{h} followed the sound step by step.")
     t.say("At last {he} saw the house, and {g} was at the door.", "Soon {he} saw {g} at the gate.")
-    t.say("{g} hugged {him} for a long time.", '"I am so glad that you are here," said {g}.')
+    t.say("{g} hugged {h} for a long time.", '"I am so glad that you are here," said {g}.')
 
 
 def _asked_animal(t: Teller) -> None:
@@ -274,7 +274,7 @@ def _stayed(t: Teller) -> None:
         "So {he} stayed there and sang a loud song.",
         "So {he} sat under a tree and called as loud as {he} could.",
     )
-    t.say('Soon {g} heard {him}. "There you are!" said {g}.', "After some time, {g} came out of the trees.")
+    t.say('Soon {g} heard {h}. "There you are!" said {g}.', "After some time, {g} came out of the trees.")
     t.say("{h} ran to {ghim}, and they hugged.", "{g} took {h} home and made {him} some warm soup.")
 
 
@@ -372,7 +372,7 @@ def no_sleep(t: Teller) -> None:
         '"I washed it today," said {g}, and {ghe} brought the clean {thing}.',
         "They looked under the bed, and there was the {thing}.",
     )
-    t.say("{g} told {him} a story about the moon.", "{g} sang a soft song.", "{g} gave {him} a kiss.")
+    t.say("{g} told {h} a story about the moon.", "{g} sang a soft song.", "{g} gave {h} a kiss.")
     close(
         t,
         "{h} held the {thing} tight and soon fell asleep.",
