@@ -75,7 +75,7 @@ def _cells(row: Timing) -> list[str]:
 
 
 def median_seconds(run: Callable[[], Any], seconds: float) -> float:
-    """Median time of ``run`` over as many runs as fit into ``seconds``, at least three, after one that is not counted."""
+    """Median time of ``run``: of as many runs as fit into ``seconds``, at least three, after one not counted."""
     run()
     times: list[float] = []
     end = time.perf_counter() + seconds

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,7 +25,8 @@ class DemoSettings:
     n_stories: int = 20_000
     n_tokenizer_stories: int = 2_000  # the tokenizer learns from the first so many
     vocab_size: int = 1024
-    preset: str = "demo"
+    preset: str = "demo"  # of the training settings
+    training: dict[str, Any] = field(default_factory=dict)  # settings laid over the preset's
     minutes: float = 2.5  # for everything, on whatever machine this is
     seconds_after: float = 8.0  # kept for plotting and writing three stories
     evaluations: int = 5  # during training
@@ -135,17 +136,18 @@ def plan_training(
     from nanoeuler.training.config import TrainConfig
 
     _heading(3, "training")
+    settings = {**s.training, "data": str(data), "out": str(folder / "run"), "device": device, "seed": seed}
     if steps is None:
-        probe = TrainConfig.load(s.preset, data=str(data), out=str(folder / "run"), device=device, seed=seed)
+        probe = TrainConfig.load(s.preset, **{**settings, "steps": s.max_steps})
         if text := compile_cache.notice(device):
             click.echo(text)
         seconds = seconds_per_step(probe)
         left = budget - (time.perf_counter() - begun)
         steps = round(min(max(left / (seconds * s.overhead), s.min_steps), s.max_steps))
-        click.echo(f"a step takes {1000 * seconds:.0f} ms here, so {steps:,} steps fit into the {human_time(left)} left")
+        fits = f"{steps:,} steps fit into the {human_time(left)} left"
+        click.echo(f"a step takes {1000 * seconds:.0f} ms here, so {fits}")
     every = max(1, steps // s.evaluations)
-    settings = dict(data=str(data), out=str(folder / "run"), device=device, seed=seed, steps=steps)
-    return TrainConfig.load(s.preset, **settings, eval_every=every, save_every=every)
+    return TrainConfig.load(s.preset, **{**settings, "steps": steps, "eval_every": every, "save_every": every})
 
 
 def seconds_per_step(config: TrainConfig) -> float:

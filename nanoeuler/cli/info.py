@@ -13,7 +13,7 @@ from nanoeuler.cli import compile_cache
 from nanoeuler.cli.console import human_bytes
 
 PACKAGES = ("numpy", "numba", "llvmlite", "safetensors", "click", "rich")
-SIMD = ("sse4.2", "avx", "avx2", "fma", "avx512f", "avx512vnni", "avx512bf16", "amx-bf16", "amx-int8", "neon", "dotprod")
+SIMD = ("sse4.2", "avx", "avx2", "fma", "avx512f", "avx512vnni", "avx512bf16", "amx-bf16", "amx-int8", "neon")
 
 
 @click.command()

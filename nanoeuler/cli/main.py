@@ -71,7 +71,12 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def run(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    warnings.showwarning = _show_warning
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        return _run(argv)
+
+
+def _run(argv: Sequence[str] | None) -> int:
     try:
         code = cli.main(args=None if argv is None else list(argv), prog_name="nanoeuler", standalone_mode=False)
         sys.stdout.flush()

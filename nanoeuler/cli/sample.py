@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import sys
 import time
@@ -111,7 +112,7 @@ def read_prompt(prompt: str, file: str | None) -> str:
     if file is not None and prompt:
         raise UserError("a prompt and --file contradict each other: give one of the two")
     if file is None and prompt != "-":
-        if prompt and Path(prompt).is_dir():
+        if os.path.isdir(prompt):  # noqa: PTH112 - Path.is_dir raises for a text too long to be a name
             raise UserError(f"the prompt '{prompt}' is a folder: to use the model in it, write --model {prompt}")
         return prompt
     name = file or "standard input"

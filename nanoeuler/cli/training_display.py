@@ -107,7 +107,7 @@ class TrainingDisplay:
 
     def _show(self, e: events.Step) -> None:
         left = f"{human_time(e.seconds_left)} left" if e.seconds_left is not None else ""
-        numbers = f"loss {e.loss:.3f}  {self._val}{'  ' if self._val else ''}{human_count(round(e.tokens_per_s))} tokens/s"
+        numbers = "  ".join(filter(None, (f"loss {e.loss:.3f}", self._val, _speed(e.tokens_per_s))))
         if self._bar is None:
             self._line(f"step {e.step:>6,}/{self._steps:,}  {numbers}  lr {e.lr:.1e}  {left}".rstrip())
         elif self._task is not None:
@@ -125,6 +125,10 @@ class TrainingDisplay:
         else:
             click.echo(text)
             sys.stdout.flush()
+
+
+def _speed(tokens_per_s: float) -> str:
+    return f"{human_count(round(tokens_per_s))} tokens/s"
 
 
 def _bar() -> Progress:

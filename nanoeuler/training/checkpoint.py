@@ -18,10 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 from nanoeuler import __version__
 from nanoeuler.errors import UserError
 from nanoeuler.formats.huggingface import save_gpt2
+from nanoeuler.formats.safetensors_file import write_tensors
 from nanoeuler.model.gpt import GPT
 from nanoeuler.ops.table import Array
 from nanoeuler.tokenizer import BaseTokenizer
@@ -78,17 +81,19 @@ def save_checkpoint(
 
 
 def _save_optimizer(path: Path, model: GPT, moments: tuple[Array, Array]) -> None:
-    from safetensors.numpy import save_file
-
     flat = {"m": moments[0], "v": moments[1]}
-    if model.ops.dtype != np.float32:  # model.safetensors is float32: keep what the engine really has
+    exact = model.ops.dtype == np.float32
+    if not exact:  # model.safetensors is float32: keep here what the engine really has
         flat["param"] = model.params
     tensors = {
         f"{kind}.{name}": view
         for kind, buffer in flat.items()
         for name, view in model.layout.views(_on_host(model, buffer)).items()
     }
-    save_file(tensors, path)
+    if exact:
+        write_tensors(path, tensors)  # piece by piece: save_file would first copy all of it
+    else:
+        save_file(tensors, path)
 
 
 def _on_host(model: GPT, array: Array) -> np.ndarray:
@@ -158,8 +163,6 @@ def load_optimizer(folder: Path, model: GPT, moments: tuple[Array, Array]) -> No
 
     Raises UserError when the file is not that of ``model``.
     """
-    from safetensors import SafetensorError, safe_open
-
     path = folder / OPTIMIZER_FILE
     try:
         with safe_open(path, framework="np") as tensors:

@@ -11,7 +11,8 @@ The strip is held *transposed*, ``S^T[key][query]``, and that makes everything f
 - its layout is exactly that of a packed B panel (``simd.tile``), so ``O^T = V^T P^T`` and ``dQ^T = K^T dS^T`` read it
   as it is, without packing.
 
-Work is split over (batch, head) pairs, dealt out to threads in turn. Operations: 4 T^2 D/2 forward and 10 T^2 D/2
+Work is split over (batch, head) pairs; a thread's pairs lie together, so it mostly meets rows that it has
+just written itself. Operations: 4 T^2 D/2 forward and 10 T^2 D/2
 backward for each pair; bytes: q, k, v and out once each. Bound by arithmetic: the products, then the exponentials.
 """
 
@@ -30,13 +31,13 @@ MASKED = -1e30
 def workspace_size(T: int, D: int) -> int:
     """Floats of private scratch a thread needs for sequences of T and heads of D (backward's need; forward's is less)."""
     Tp, Dm, Dn = T + MR, D + MR, -(-D // NR) * NR
-    return Tp * (2 * D + 3 * NR + 2 * Dn) + Dm * (T + NR) + 2 * NR * (D + Dn) + 4 * NR
+    return Tp * (2 * D + 3 * NR + 2 * Dn) + Dm * (T + NR) + 2 * NR * (D + Dn) + 4 * NR + 16 * 16
 
 
 @njit("Tuple((f4[::1], i8))(f4[::1], i8, i8)", **PART)
 def take(work, at, size):  # type: ignore[no-untyped-def]
-    """The next ``size`` floats of scratch and the place after them."""
-    return work[at : at + size], at + size
+    """The next ``size`` floats of scratch, and the next cache line after them."""
+    return work[at : at + size], at + (size + 15) // 16 * 16
 
 
 @njit("void(f4[::1], f4[::1], i8, i8, i8, f4[::1])", **PART)
@@ -223,7 +224,7 @@ def attention(out, lse, qkv, B, T, C, H, start, threshold, keep_scale, work, thr
     for thread in prange(threads):
         t = np.int64(thread)
         mine = work[t * size : (t + 1) * size]
-        for pair in range(t, B * H, threads):
+        for pair in range(t * B * H // threads, (t + 1) * B * H // threads):
             attend(
                 out, lse[pair * T : (pair + 1) * T], qkv, pair // H, pair % H, T, C, C // H,
                 start, threshold, keep_scale, mine,
@@ -237,7 +238,7 @@ def attention_backward(dqkv, dout, out, lse, qkv, B, T, C, H, start, threshold, 
     for thread in prange(threads):
         t = np.int64(thread)
         mine = work[t * size : (t + 1) * size]
-        for pair in range(t, B * H, threads):
+        for pair in range(t * B * H // threads, (t + 1) * B * H // threads):
             attend_backward(
                 dqkv, dout, out, lse[pair * T : (pair + 1) * T], qkv, pair // H, pair % H, T, C, C // H,
                 start, threshold, keep_scale, mine,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Any
 
 import numba
@@ -43,18 +45,20 @@ class CpuOps:
 
     def __init__(self) -> None:
         self.threads = numba.get_num_threads()
-        self._work = np.empty(self.threads * mm.workspace_size(), np.float32)
-        self._shared = np.empty(0, np.float32)
-        self._attention = np.empty(0, np.float32)
-        self._logits = np.empty(0, np.float32)
+        self._work = self.empty((self.threads * mm.workspace_size(),))
+        self._shared = self.empty((0,))
+        self._attention = self.empty((0,))
+        self._logits = self.empty((0,))
         self._partial = np.empty(0, np.float64)
 
     # ---- memory -------------------------------------------------------------------------------------
     def empty(self, shape: tuple[int, ...], dtype: Any = None) -> np.ndarray:
-        return np.empty(shape, dtype or self.dtype)
+        return aligned_empty(shape, np.dtype(dtype or self.dtype))
 
     def zeros(self, shape: tuple[int, ...], dtype: Any = None) -> np.ndarray:
-        return np.zeros(shape, dtype or self.dtype)
+        array = self.empty(shape, dtype)
+        array.fill(0)
+        return array
 
     def upload(self, dst: np.ndarray, src: np.ndarray) -> None:
         np.copyto(dst, src, casting="same_kind")
@@ -78,7 +82,7 @@ class CpuOps:
     ) -> None:
         need = mm.shared_size(*size)
         if self._shared.size < need:
-            self._shared = np.empty(need, np.float32)
+            self._shared = self.empty((need,))
         mm.gemm(
             _flat(out), _flat(a), ta, _flat(b), tb, *size, bool(accumulate), mode, bias, _flat(aux),
             self._shared, self._work, self.threads,
@@ -176,7 +180,7 @@ class CpuOps:
     def _attention_scratch(self, T: int, D: int) -> np.ndarray:
         need = self.threads * att.workspace_size(T, D)
         if self._attention.size < need:
-            self._attention = np.empty(need, np.float32)
+            self._attention = self.empty((need,))
         return self._attention
 
     def attention(
@@ -221,7 +225,7 @@ class CpuOps:
         (N, C), V = x.shape, wte.shape[0]
         rows = classifier_rows(N, V)
         if self._logits.size < rows * V:
-            self._logits = np.empty(rows * V, np.float32)
+            self._logits = self.empty((rows * V,))
         for s in range(0, N, rows):
             e = min(N, s + rows)
             logits = self._logits[: (e - s) * V]
@@ -261,6 +265,22 @@ class CpuOps:
             param, grad, m, v, n_decay, f(lr), f(beta1), f(beta2), f(correct1), f(correct2), f(eps),
             f(weight_decay), f(grad_scale),
         )  # fmt: skip
+
+
+_allocations = itertools.count()
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An uninitialised array that starts on a cache line, so that no vector access straddles two.
+
+    Large allocations start at the same place within their page, and addresses that agree in their last 12 bits
+    share cache sets and look alike to the load and store buffers ("4K aliasing"); so each array starts at another of
+    the 64 lines of a page.
+    """
+    n_bytes = math.prod(shape) * dtype.itemsize
+    raw = np.empty(n_bytes + 2 * 4096, np.uint8)
+    start = -raw.ctypes.data % 4096 + 64 * (next(_allocations) * 21 % 64)
+    return raw[start : start + n_bytes].view(dtype).reshape(shape)
 
 
 def _flat(x: np.ndarray) -> np.ndarray:

@@ -58,28 +58,27 @@ def make_pack(R, turn, copy):  # type: ignore[no-untyped-def]
 
         Rows beyond n are zero, so the tile needs no edge cases. ``sn`` or ``sk`` must be 1.
         """
-        for p in range((n + R - 1) // R):
-            m = min(R, n - p * R)
-            panel = dst[d0 + p * R * k : d0 + (p + 1) * R * k]
-            s = s0 + p * R * sn
-            if m < R:
-                panel[:] = np.float32(0.0)
-            if sn == 1:
-                for kk in range(k):
-                    if m == R:
-                        copy(panel.ctypes.data + 4 * kk * R, src.ctypes.data + 4 * (s + kk * sk))
-                    else:
-                        row, out = src[s + kk * sk : s + kk * sk + m], panel[kk * R : kk * R + m]
-                        for i in range(m):
-                            out[i] = row[i]
-            else:
-                k_turned = k // VL * VL if m == R else 0
-                for kk in range(0, k_turned, VL):
+        full = n // R  # panels without an edge
+        if sn == 1:
+            for kk in range(k):  # along the rows of src as they lie in memory, into all panels at once
+                source, target = src.ctypes.data + 4 * (s0 + kk * sk), dst.ctypes.data + 4 * (d0 + kk * R)
+                for p in range(full):
+                    copy(target + 4 * p * R * k, source + 4 * p * R)
+        else:
+            turned = k // VL * VL
+            for p in range(full):
+                panel, s = dst[d0 + p * R * k : d0 + (p + 1) * R * k], s0 + p * R * sn
+                for kk in range(0, turned, VL):
                     turn(panel.ctypes.data + 4 * kk * R, src.ctypes.data + 4 * (s + kk), sn)
-                for i in range(m):
-                    row, out = src[s + i * sn : s + i * sn + k], panel[i:]
-                    for kk in range(k_turned, k):
-                        out[kk * R] = row[kk]
+                for kk in range(turned, k):
+                    for i in range(R):
+                        panel[kk * R + i] = src[s + i * sn + kk]
+        if full * R < n:
+            panel, s = dst[d0 + full * R * k : d0 + (full + 1) * R * k], s0 + full * R * sn
+            panel[:] = np.float32(0.0)
+            for kk in range(k):
+                for i in range(n - full * R):
+                    panel[kk * R + i] = src[s + i * sn + kk * sk]
 
     return pack
 
@@ -92,11 +91,13 @@ def edge_tile(kc, a, b, C, c0, ldc, m, n, accumulate, tmp, t0):  # type: ignore[
     """A tile that sticks out of C: computed into scratch, then the part inside is copied."""
     tile(kc, a, b, tmp.ctypes.data + 4 * t0, NR, 0)
     for i in range(m):
-        for j in range(n):
-            value = tmp[t0 + i * NR + j]
-            if accumulate != 0:
-                value += C[c0 + i * ldc + j]
-            C[c0 + i * ldc + j] = value
+        row, sums = C[c0 + i * ldc : c0 + i * ldc + n], tmp[t0 + i * NR : t0 + i * NR + n]
+        if accumulate != 0:
+            for j in range(n):
+                row[j] += sums[j]
+        else:
+            for j in range(n):
+                row[j] = sums[j]
 
 
 @njit("void(i8, i8, i8, i8, i8, i8, i8, f4[::1], i8, i8, i8, b1, f4[::1], i8)", **PART)
