@@ -386,6 +386,15 @@ def test_demo_plans_as_many_steps_as_fit(
     assert chosen.steps == 7
 
 
+def test_demo_gives_up_steps_when_it_falls_behind(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    data = demo_module.make_data(tmp_path, SMALL_DEMO)
+    config = demo_module.plan_training(tmp_path, data, 1, "reference", 50, 0.0, 0.0, SMALL_DEMO)
+    config = config.changed(save_every=5)
+    result = demo_module.train_in_time(config, time.perf_counter() - 100, SMALL_DEMO)
+    assert (result.step, result.steps, result.interrupted) == (6, 6, False)
+    assert "slower than measured: 6 steps" in capsys.readouterr().out
+
+
 # ---- bad input: exit code 2 and one line --------------------------------------------------------------
 @pytest.mark.parametrize(
     ("pattern", "args"),

@@ -16,6 +16,8 @@ from nanoeuler.errors import UserError
 
 if TYPE_CHECKING:
     from nanoeuler.training.config import TrainConfig
+    from nanoeuler.training.events import Event, TrainResult
+    from nanoeuler.training.events import TrainResult
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class DemoSettings:
     training: dict[str, Any] = field(default_factory=dict)  # settings laid over the preset's
     minutes: float = 2.5  # for everything, on whatever machine this is
     seconds_after: float = 8.0  # kept for plotting and writing three stories
+    slack: float = 10.0  # seconds behind the plan that do not matter
     evaluations: int = 5  # during training
     overhead: float = 1.1  # evaluating and saving, as a factor on the time of the steps alone
     min_steps: int = 20
@@ -73,14 +76,14 @@ def demo(out: str | None, minutes: float | None, steps: int | None, seed: int, d
 
     data = make_data(folder, s)
     config = plan_training(folder, data, seed, device, steps, budget, begun, s)
-    if not train_and_write(config, s):
-        raise SystemExit(130)
+    result = train_in_time(config, float("inf") if steps is not None else begun + budget, s)
+    finish(result, config, s)
     click.echo(f"\nall of it took {human_time(time.perf_counter() - begun)}. Go on with:")
     run = Path(config.out)
     for what, line in (
         ("a new story", f"nanoeuler sample --model {run}"),
         ("your beginning", f'nanoeuler sample --model {run} "Once upon a time, there was a cat"'),
-        ("train longer", f"nanoeuler train --resume {run} --steps {3 * config.steps}"),
+        ("train longer", f"nanoeuler train --resume {run} --steps {3 * result.steps}"),
         ("your own text", "nanoeuler data prepare FILE... --vocab-size 2048 --out data/mine"),
         ("", "nanoeuler train --preset demo --data data/mine --out runs/mine"),
     ):
@@ -171,20 +174,61 @@ def seconds_per_step(config: TrainConfig) -> float:
     return sorted(times[1:])[2]  # the median: other programs take their share later, too
 
 
-def train_and_write(config: TrainConfig, s: DemoSettings) -> bool:
-    """Train, show the curve, write stories. False if Ctrl-C came."""
-    from nanoeuler.cli.sample import write
-    from nanoeuler.cli.train import report
+class TooSlow(Exception):
+    """Raised right after a checkpoint when the steps planned will not fit; ``steps`` would."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+
+class Pace:
+    """Shows a run on ``display``, and breaks it off after a checkpoint (:class:`TooSlow`) if it will miss its deadline.
+
+    ``deadline`` in seconds of ``time.perf_counter()``; being up to ``slack`` seconds late does not matter.
+    """
+
+    def __init__(self, display: Callable[[Event], None], deadline: float, slack: float) -> None:
+        self.display, self.deadline, self.slack = display, deadline, slack
+
+    def __call__(self, event: Event) -> None:
+        from nanoeuler.training.events import Saved, Started
+
+        self.display(event)
+        now = time.perf_counter()
+        if isinstance(event, Started):
+            self.steps, self.since = event.config.steps, (event.step, now)
+        elif isinstance(event, Saved) and event.kind == "last" and event.step < self.steps:
+            per_step = (now - self.since[1]) / max(1, event.step - self.since[0])
+            self.since = (event.step, now)
+            if now + per_step * (self.steps - event.step) > self.deadline + self.slack:
+                raise TooSlow(event.step + max(1, int((self.deadline - now) / per_step)))
+
+
+def train_in_time(config: TrainConfig, deadline: float, s: DemoSettings) -> TrainResult:
+    """Train. If that turns out slower than measured (other programs, heat), go on with fewer steps, to end in time."""
     from nanoeuler.cli.training_display import TrainingDisplay
-    from nanoeuler.inference.generator import Generator
     from nanoeuler.training.trainer import train
 
-    with TrainingDisplay() as display:
-        result = train(config, on_event=display)
+    arguments: dict[str, Any] = {"config": config}
+    while True:
+        with TrainingDisplay() as display:
+            try:
+                return train(**arguments, on_event=Pace(display, deadline, s.slack))
+            except TooSlow as slow:
+                arguments = {"resume": config.out, "steps": slow.steps}
+        click.echo(f"slower than measured: {arguments['steps']:,} steps fit into the time")
+
+
+def finish(result: TrainResult, config: TrainConfig, s: DemoSettings) -> None:
+    """Show the curve, and let the model write."""
+    from nanoeuler.cli.sample import write
+    from nanoeuler.cli.train import report
+    from nanoeuler.inference.generator import Generator
+
     click.echo()
     report(result)
     if result.interrupted:
-        return False
+        raise SystemExit(130)
     _heading(4, "writing")
     generator = Generator.from_pretrained(result.model_folder, config.device)
     for i in range(s.n_samples):
@@ -192,7 +236,6 @@ def train_and_write(config: TrainConfig, s: DemoSettings) -> bool:
             click.echo()
         stream = generator.stream(max_new_tokens=300, temperature=s.temperature, seed=config.seed, sample=i)
         write(generator, "", stream)
-    return True
 
 
 def _heading(number: int, title: str) -> None:
