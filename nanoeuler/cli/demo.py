@@ -17,7 +17,6 @@ from nanoeuler.errors import UserError
 if TYPE_CHECKING:
     from nanoeuler.training.config import TrainConfig
     from nanoeuler.training.events import Event, TrainResult
-    from nanoeuler.training.events import TrainResult
 
 
 @dataclass(frozen=True)
