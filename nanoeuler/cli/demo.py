@@ -209,13 +209,13 @@ def train_in_time(config: TrainConfig, deadline: float, s: DemoSettings) -> Trai
     from nanoeuler.training.trainer import train
 
     arguments: dict[str, Any] = {"config": config}
-    while True:
-        with TrainingDisplay() as display:
+    with TrainingDisplay() as display:
+        while True:
             try:
                 return train(**arguments, on_event=Pace(display, deadline, s.slack))
             except TooSlow as slow:
+                display.line(f"slower than measured: {slow.steps:,} steps fit into the time")
                 arguments = {"resume": config.out, "steps": slow.steps}
-        click.echo(f"slower than measured: {arguments['steps']:,} steps fit into the time")
 
 
 def finish(result: TrainResult, config: TrainConfig, s: DemoSettings) -> None:

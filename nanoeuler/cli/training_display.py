@@ -56,29 +56,31 @@ class TrainingDisplay:
             case events.Evaluated():
                 self._evaluated(event)
             case events.Sampled():
-                self._line(f"--- written at step {event.step}: {event.prompt}{event.text}\n---")
+                self.line(f"--- written at step {event.step}: {event.prompt}{event.text}\n---")
             case events.Stopping():
-                self._line("stopping after this step, then saving (a second Ctrl-C ends at once)")
+                self.line("stopping after this step, then saving (a second Ctrl-C ends at once)")
             case events.Finished():
                 self._finished()
 
     # ---- events ---------------------------------------------------------------------------------------
     def _started(self, event: events.Started) -> None:
         m, c = event.model, event.config
+        going_on = f", going on from step {event.step:,}" if event.step else ""
+        if not self._steps:  # not again when a run is taken up with other settings
+            val = f", {event.val_tokens:,} to validate" if event.val_tokens else ", none to validate"
+            self.line(
+                f"model  {human_count(m.n_params)} parameters ({m.n_layer} layers, {m.n_head} heads, "
+                f"{m.n_embd} channels, context {m.block_size}, vocabulary {m.vocab_size})"
+            )
+            self.line(f"data   {event.train_tokens:,} tokens{val}")
+        epochs = f"{event.tokens_per_step:,} tokens ({event.epochs:.3g} epochs)"
+        self.line(f"run    {c.steps:,} steps of {epochs} in {event.out}{going_on}")
         self._steps = c.steps
-        val = f", {event.val_tokens:,} to validate" if event.val_tokens else ", none to validate"
-        self._line(
-            f"model  {human_count(m.n_params)} parameters ({m.n_layer} layers, {m.n_head} heads, {m.n_embd} channels, "
-            f"context {m.block_size}, vocabulary {m.vocab_size})"
-        )
-        self._line(f"data   {event.train_tokens:,} tokens{val}")
-        self._line(
-            f"run    {c.steps:,} steps of {event.tokens_per_step:,} tokens ({event.epochs:.3g} epochs) in {event.out}"
-            + (f", going on from step {event.step:,}" if event.step else "")
-        )
         if text := compile_cache.notice(c.device):
-            self._line(text)
+            self.line(text)
         if self._bar is not None:
+            if self._task is not None:
+                self._bar.remove_task(self._task)
             self._task = self._bar.add_task("", total=c.steps, completed=event.step, text="first step", left="")
             self._bar.refresh()
 
@@ -91,7 +93,7 @@ class TrainingDisplay:
         self._val = f"val {event.val_loss:.3f}"
         bits = f"  {event.bits_per_byte:.3f} bits/byte" if event.bits_per_byte is not None else ""
         train = f"  loss {self._last.loss:.4f}" if self._last else ""
-        self._line(f"step {event.step:>6,}{train}  val {event.val_loss:.4f}{bits}{'  best' if event.best else ''}")
+        self.line(f"step {event.step:>6,}{train}  val {event.val_loss:.4f}{bits}{'  best' if event.best else ''}")
 
     def _finished(self) -> None:
         if self._bar is not None and self._last is not None:
@@ -109,7 +111,7 @@ class TrainingDisplay:
         left = f"{human_time(e.seconds_left)} left" if e.seconds_left is not None else ""
         numbers = "  ".join(filter(None, (f"loss {e.loss:.3f}", self._val, _speed(e.tokens_per_s))))
         if self._bar is None:
-            self._line(f"step {e.step:>6,}/{self._steps:,}  {numbers}  lr {e.lr:.1e}  {left}".rstrip())
+            self.line(f"step {e.step:>6,}/{self._steps:,}  {numbers}  lr {e.lr:.1e}  {left}".rstrip())
         elif self._task is not None:
             self._bar.update(self._task, completed=e.step, text=f"{numbers}  lr {e.lr:.1e}", left=left)
             self._bar.refresh()
@@ -119,7 +121,8 @@ class TrainingDisplay:
             self._bar.update(self._task, left=text)
             self._bar.refresh()
 
-    def _line(self, text: str) -> None:
+    def line(self, text: str) -> None:
+        """Print a line, above the living one if there is one."""
         if self._bar is not None:
             self._bar.console.print(text, markup=False, highlight=False)
         else:
