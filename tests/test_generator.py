@@ -40,10 +40,11 @@ def random_generator(bytes_tokenizer: Tokenizer) -> Generator:
 class Scripted(Generator):
     """Writes ``script`` whatever the prompt, and records what the model would have seen."""
 
-    def __init__(self, tokenizer: BaseTokenizer, script: list[int], n_prompt: int, block_size: int = 1000) -> None:
+    def __init__(self, tokenizer: BaseTokenizer, script: list[int], block_size: int = 1000) -> None:
         config = GPTConfig(tokenizer.n_vocab, block_size=block_size, n_layer=1, n_head=1, n_embd=1)
         super().__init__(GPT(config, device="reference"), tokenizer)
-        self.script, self.n_prompt, self.seen = script, n_prompt, []  # type: ignore[var-annotated]
+        self.script = script
+        self.seen: list[np.ndarray] = []
 
     def _next_logits(self, tokens: np.ndarray) -> np.ndarray:
         step = len(self.seen)
@@ -54,7 +55,7 @@ class Scripted(Generator):
 
 
 def scripted(tokenizer: Tokenizer, text: str, **kwargs: Any) -> Scripted:
-    return Scripted(tokenizer, tokenizer.encode(text, "all"), 1, **kwargs)
+    return Scripted(tokenizer, tokenizer.encode(text, "all"), **kwargs)
 
 
 # ---- the loop itself ----------------------------------------------------------------------------------
@@ -114,7 +115,7 @@ def test_empty_prompt_starts_from_end_of_text(bytes_tokenizer: Tokenizer) -> Non
 
 @pytest.mark.parametrize(("characters", "first"), [("ab\n", 2), ("abc", 0)])
 def test_empty_prompt_in_a_character_vocabulary(characters: str, first: int) -> None:
-    generator = Scripted(CharTokenizer(characters), [1], 0)
+    generator = Scripted(CharTokenizer(characters), [1])
     [out] = generator.generate("", max_new_tokens=2)
     assert out.text == "bb"
     assert generator.seen[0].tolist() == [[first]]

@@ -68,10 +68,8 @@ class TrainingDisplay:
         going_on = f", going on from step {event.step:,}" if event.step else ""
         if not self._steps:  # not again when a run is taken up with other settings
             val = f", {event.val_tokens:,} to validate" if event.val_tokens else ", none to validate"
-            self.line(
-                f"model  {human_count(m.n_params)} parameters ({m.n_layer} layers, {m.n_head} heads, "
-                f"{m.n_embd} channels, context {m.block_size}, vocabulary {m.vocab_size})"
-            )
+            sizes = f"layers {m.n_layer}, heads {m.n_head}, channels {m.n_embd}, context {m.block_size}"
+            self.line(f"model  {human_count(m.n_params)} parameters: {sizes}, vocabulary {m.vocab_size}")
             self.line(f"data   {event.train_tokens:,} tokens{val}")
         epochs = f"{event.tokens_per_step:,} tokens ({event.epochs:.3g} epochs)"
         self.line(f"run    {c.steps:,} steps of {epochs} in {event.out}{going_on}")
@@ -108,7 +106,7 @@ class TrainingDisplay:
         return True
 
     def _show(self, e: events.Step) -> None:
-        left = f"{human_time(e.seconds_left)} left" if e.seconds_left is not None else ""
+        left = f"{human_time(e.seconds_left)} left" if e.seconds_left else ""
         numbers = "  ".join(filter(None, (f"loss {e.loss:.3f}", self._val, _speed(e.tokens_per_s))))
         if self._bar is None:
             self.line(f"step {e.step:>6,}/{self._steps:,}  {numbers}  lr {e.lr:.1e}  {left}".rstrip())
@@ -140,7 +138,7 @@ def _bar() -> Progress:
 
     columns = (
         MofNCompleteColumn(),
-        BarColumn(bar_width=16),
+        BarColumn(bar_width=10),
         TextColumn("{task.fields[text]}", markup=False),
         TextColumn("{task.fields[left]}", markup=False),
     )

@@ -76,7 +76,8 @@ def save_checkpoint(
         if moments is not None:
             _save_optimizer(new / OPTIMIZER_FILE, model, moments)
         files = {path.name: _fingerprint(path) for path in sorted(new.iterdir())}
-        text = json.dumps({**asdict(state), "files": files}, indent=2) + "\n"
+        content = {**asdict(state), "files": files}
+        text = json.dumps({**content, "sha256": _digest(content)}, indent=2) + "\n"
         (new / STATE_FILE).write_text(text, encoding="utf-8", newline="\n")
 
 
@@ -125,12 +126,19 @@ def load_state(folder: Path, with_optimizer: bool = True) -> TrainerState:
         raise UserError(f"{path} is damaged ({error}): go on from another checkpoint with --init-from") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise UserError(f"{path} was not written by this program: go on from the model with --init-from {folder}")
+    if content.pop("sha256", None) != _digest(content):
+        raise UserError(f"{path} is damaged or was edited: go on from another checkpoint with --init-from")
     known = {f.name for f in fields(TrainerState)}
     state = TrainerState(**{k: v for k, v in content.items() if k in known})
     for name, expected in state.files.items():
         if with_optimizer or name != OPTIMIZER_FILE:
             _check_file(folder / name, expected)
     return state
+
+
+def _digest(content: dict[str, Any]) -> str:
+    """SHA-256 of the state itself, so that no damaged number passes for a right one."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _fingerprint(path: Path) -> dict[str, Any]:

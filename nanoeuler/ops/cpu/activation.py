@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from nanoeuler.ops.cpu.options import PART
 from nanoeuler.ops.cpu.simd import exp
 
 _ONE = np.float32(1.0)
@@ -18,13 +19,13 @@ _CUBIC = np.float32(0.044715)
 _CUBIC3 = np.float32(3 * 0.044715)
 
 
-@njit("f4(f4)", fastmath={"contract", "arcp", "nsz", "afn"}, error_model="numpy", cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit("f4(f4)", **PART)
 def gelu(x):  # type: ignore[no-untyped-def]
     """float32 GELU."""
     return x / (_ONE + exp(-_TWO_ROOT * (x + _CUBIC * x * x * x)))
 
 
-@njit("f4(f4)", fastmath={"contract", "arcp", "nsz", "afn"}, error_model="numpy", cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@njit("f4(f4)", **PART)
 def gelu_grad(x):  # type: ignore[no-untyped-def]
     """float32 derivative of GELU."""
     s = _ONE / (_ONE + exp(-_TWO_ROOT * (x + _CUBIC * x * x * x)))

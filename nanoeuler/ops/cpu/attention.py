@@ -22,8 +22,9 @@ import numpy as np
 from numba import njit, prange
 
 from nanoeuler.ops.cpu.dropout import hash32
-from nanoeuler.ops.cpu.gemm import FAST, PART, pack_a, pack_b
-from nanoeuler.ops.cpu.simd import MR, NR, exp, tile
+from nanoeuler.ops.cpu.gemm import pack_a, pack_b
+from nanoeuler.ops.cpu.options import FAST, PART
+from nanoeuler.ops.cpu.simd import MR, NR, VL, copy_floats, exp, tile, turn_square, widest_vectors
 
 MASKED = -1e30
 
@@ -56,6 +57,18 @@ def add_outer(C, a, rows, n, b, width):  # type: ignore[no-untyped-def]
             tile(n, a.ctypes.data + 4 * p * MR * NR, b.ctypes.data + 4 * j * NR * n, c, width, 1)
 
 
+@njit("void(f4[::1], i8, i8, f4[::1], i8, i8)", **PART)
+def write_rows(dst, d0, stride, lanes, n, D):  # type: ignore[no-untyped-def]
+    """``dst[d0 + i*stride + d] = lanes[d*NR + i]`` for i < n, d < D: a query's vector goes back into a row."""
+    turned = D // VL * VL if n == NR else 0
+    for d in range(0, turned, VL):
+        for i in range(0, NR, VL):
+            turn_square(dst.ctypes.data + 4 * (d0 + i * stride + d), stride, lanes.ctypes.data + 4 * (d * NR + i), NR)
+    for i in range(n):
+        for d in range(turned, D):
+            dst[d0 + i * stride + d] = lanes[d * NR + i]
+
+
 @njit("void(f4[::1], i8, i8, f4)", **PART)
 def mask_strip(S, q0, keys, value):  # type: ignore[no-untyped-def]
     """Write ``value`` where a key lies in a query's future: only the last NR keys of the strip can."""
@@ -77,6 +90,7 @@ def drop_strip(P, q0, keys, base, T, start, threshold, scale):  # type: ignore[n
 @njit("void(f4[::1], i8, f4[::1], f4[::1])", **PART)
 def softmax_strip(S, keys, top, total):  # type: ignore[no-untyped-def]
     """``S = exp(S - top)`` with each lane's maximum in ``top`` and sum in ``total``."""
+    widest_vectors()
     for i in range(NR):
         top[i] = np.float32(MASKED)
         total[i] = np.float32(0.0)
@@ -117,21 +131,24 @@ def attend(out, lse, qkv, b, h, T, C, D, start, threshold, keep_scale, work):  #
         rows_times_panel(S, kp, keys, D, MR * D, qp)
         mask_strip(S, q0, keys, np.float32(MASKED))
         softmax_strip(S, keys, top, total)
-        mask_strip(S, q0, keys, np.float32(0.0))
         if threshold > 0:
             drop_strip(S, q0, keys, base, T, start, threshold, keep_scale)
         rows_times_panel(ot, vt, D, keys, MR * T, S)
         for i in range(n):
             lse[q0 + i] = top[i] + np.log(total[i])
-            inverse = np.float32(1.0) / total[i]
-            o = out[(b * T + q0 + i) * C + h * D : (b * T + q0 + i) * C + (h + 1) * D]
-            for d in range(D):
-                o[d] = ot[d * NR + i] * inverse
+        for i in range(NR):
+            total[i] = np.float32(1.0) / total[i]
+        for d in range(D):
+            lanes = ot[d * NR : (d + 1) * NR]
+            for i in range(NR):
+                lanes[i] *= total[i]
+        write_rows(out, (b * T + q0) * C + h * D, C, ot, n, D)
 
 
 @njit("void(f4[::1], f4[::1], i8, f4[::1], f4[::1], f4)", **PART)
 def grad_strip(P, dP, keys, lse, delta, scale):  # type: ignore[no-untyped-def]
     """Scores to probabilities, and ``dP`` to ``dS = P (dP - delta) scale``, lane by lane."""
+    widest_vectors()
     for k in range(keys):
         p, g = P[k * NR : (k + 1) * NR], dP[k * NR : (k + 1) * NR]
         for i in range(NR):
@@ -177,21 +194,19 @@ def attend_backward(dqkv, dout, out, lse, qkv, b, h, T, C, D, start, threshold, 
         o_at = (b * T + q0) * C + h * D
         pack_b(qp, 0, qkv, q_at + q0 * row, n, D, row, 1)  # Q^T (D, queries)
         pack_b(dop, 0, dout, o_at, n, D, C, 1)  # dO^T (D, queries)
+        pack_b(dq, 0, out, o_at, n, D, C, 1)  # O^T (D, queries), where dQ^T will be later
         for i in range(NR):
             delta[i] = np.float32(0.0)
             lanes_lse[i] = lse[q0 + i] if i < n else np.float32(0.0)
-        for i in range(n):
-            total = np.float32(0.0)
-            o, g = out[o_at + i * C : o_at + i * C + D], dout[o_at + i * C : o_at + i * C + D]
-            for d in range(D):
-                total += o[d] * g[d]
-            delta[i] = total
+        for d in range(D):
+            o, g = dq[d * NR : (d + 1) * NR], dop[d * NR : (d + 1) * NR]
+            for i in range(NR):
+                delta[i] += o[i] * g[i]
         pack_b(q, 0, qkv, q_at + q0 * row, D, n, 1, row)  # Q (queries, D)
         pack_b(do, 0, dout, o_at, D, n, 1, C)  # dO (queries, D)
         for i in range(D * NR):
             qp[i] *= scale
         rows_times_panel(S, kp, keys, D, MR * D, qp)
-        mask_strip(S, q0, keys, np.float32(MASKED))
         rows_times_panel(dS, vp, keys, D, MR * D, dop)
         if threshold > 0:
             drop_strip(dS, q0, keys, base, T, start, threshold, keep_scale)
@@ -205,16 +220,11 @@ def attend_backward(dqkv, dout, out, lse, qkv, b, h, T, C, D, start, threshold, 
         add_outer(dv, turned, keys, n, do, Dn)
         pack_a(turned, 0, dS, 0, keys, NR, NR, 1)
         add_outer(dk, turned, keys, n, q, Dn)
-        for i in range(n):
-            g = dqkv[q_at + (q0 + i) * row : q_at + (q0 + i) * row + D]
-            for d in range(D):
-                g[d] = dq[d * NR + i]
+        write_rows(dqkv, q_at + q0 * row, row, dq, n, D)
     for t in range(T):
-        gk = dqkv[q_at + C + t * row : q_at + C + t * row + D]
-        gv = dqkv[q_at + 2 * C + t * row : q_at + 2 * C + t * row + D]
-        for d in range(D):
-            gk[d] = dk[t * Dn + d]
-            gv[d] = dv[t * Dn + d]
+        place = dqkv.ctypes.data + 4 * (q_at + t * row)
+        copy_floats(place + 4 * C, dk.ctypes.data + 4 * t * Dn, D)
+        copy_floats(place + 8 * C, dv.ctypes.data + 4 * t * Dn, D)
 
 
 @njit(parallel=True, **FAST)

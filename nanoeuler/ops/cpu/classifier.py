@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from nanoeuler.ops.cpu.gemm import FAST
+from nanoeuler.ops.cpu.options import FAST
 from nanoeuler.ops.cpu.simd import exp
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from nanoeuler.ops.cpu.gemm import FAST, PART
+from nanoeuler.ops.cpu.options import FAST, PART
 
 _16, _15 = np.uint32(16), np.uint32(15)
 _M1, _M2 = np.uint32(0x7FEB352D), np.uint32(0x846CA68B)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from nanoeuler.ops.cpu.gemm import FAST
+from nanoeuler.ops.cpu.options import FAST
 
 
 @njit(parallel=True, **FAST)

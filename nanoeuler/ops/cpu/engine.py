@@ -49,6 +49,7 @@ class CpuOps:
         self._shared = self.empty((0,))
         self._attention = self.empty((0,))
         self._logits = self.empty((0,))
+        self._shares = self.empty((0,))
         self._partial = np.empty(0, np.float64)
 
     # ---- memory -------------------------------------------------------------------------------------
@@ -168,9 +169,12 @@ class CpuOps:
         accumulate: bool = False,
     ) -> None:
         past = _NOTHING if dresidual is None else _flat(dresidual)
+        need = -(-mean.size // ln.ROWS) * 2 * weight.size
+        if self._shares.size < need:
+            self._shares = self.empty((need,))
         ln.layernorm_backward(
             _flat(dx), dweight, dbias, _flat(dout), _flat(x), mean, rstd, weight, past,
-            dresidual is not None, bool(accumulate),
+            dresidual is not None, bool(accumulate), self._shares,
         )  # fmt: skip
 
     def dropout(self, out: np.ndarray, x: np.ndarray, p: float, seed: int) -> None:

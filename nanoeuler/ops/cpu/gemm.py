@@ -24,7 +24,8 @@ import numpy as np
 from numba import njit, prange
 
 from nanoeuler.ops.cpu.activation import gelu, gelu_grad
-from nanoeuler.ops.cpu.simd import MR, NR, VL, copy_a, copy_b, tile, turn_a, turn_b
+from nanoeuler.ops.cpu.options import FAST, PART
+from nanoeuler.ops.cpu.simd import MR, NR, VL, copy_a, copy_b, tile, turn_a, turn_b, widest_vectors
 
 KC = 256  # k's per block: a panel of A and one of B (12 + 32 KB with AVX-512) fit into L1 together
 NC = 8 * NR  # columns of B a thread packs at a time: KC x NC in L2
@@ -32,11 +33,6 @@ MC = 20 * MR  # rows of A a thread packs at a time
 KS = 4096  # k's per packing round: bounds the shared buffer
 
 NONE, BIAS, BIAS_GELU, GELU_GRAD = 0, 1, 2, 3  # epilogues
-
-# Sums may be reordered and products fused, but NaN and infinity stay what they are: a diverged run must show.
-FAST = {"fastmath": {"reassoc", "contract", "arcp", "nsz", "afn"}, "error_model": "numpy", "cache": True}
-# Parts of kernels declare their types: else Numba compiles them anew for each literal 0 or 1 among the arguments.
-PART = FAST | {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # for functions called by kernels only
 
 
 def workspace_size() -> int:
@@ -69,7 +65,7 @@ def make_pack(R, turn, copy):  # type: ignore[no-untyped-def]
             for p in range(full):
                 panel, s = dst[d0 + p * R * k : d0 + (p + 1) * R * k], s0 + p * R * sn
                 for kk in range(0, turned, VL):
-                    turn(panel.ctypes.data + 4 * kk * R, src.ctypes.data + 4 * (s + kk), sn)
+                    turn(panel.ctypes.data + 4 * kk * R, R, src.ctypes.data + 4 * (s + kk), sn)
                 for kk in range(turned, k):
                     for i in range(R):
                         panel[kk * R + i] = src[s + i * sn + kk]
@@ -100,30 +96,29 @@ def edge_tile(kc, a, b, C, c0, ldc, m, n, accumulate, tmp, t0):  # type: ignore[
                 row[j] = sums[j]
 
 
-@njit("void(i8, i8, i8, i8, i8, i8, i8, f4[::1], i8, i8, i8, b1, f4[::1], i8)", **PART)
-def panels(kc, a, a_step, M, b, b_step, N, C, c0, ldc, accumulate, b_outer, tmp, t0):  # type: ignore[no-untyped-def]
+@njit("void(i8, i8, i8, i8, i8, i8, i8, f4[::1], i8, i8, i8, f4[::1], i8)", **PART)
+def panels(kc, a, a_step, M, b, b_step, N, C, c0, ldc, accumulate, tmp, t0):  # type: ignore[no-untyped-def]
     """``C[M,N] (+)= A B`` from packed panels at addresses ``a``, ``b`` that lie ``a_step``, ``b_step`` floats apart.
 
-    ``b_outer`` picks the loop order: the outer operand's panel stays in L1 while the inner one streams from L2.
+    A panel of B (32 KB with AVX-512) stays in L1 while the smaller ones of A (12 KB) stream by from L2.
     """
-    mp, np_ = (M + MR - 1) // MR, (N + NR - 1) // NR
     c_base = C.ctypes.data
-    for q in range(mp * np_):
-        if b_outer:
-            j, p = q // mp, q % mp
-        else:
-            p, j = q // np_, q % np_
-        m, n = min(MR, M - p * MR), min(NR, N - j * NR)
-        pa, pb, c = a + 4 * p * a_step, b + 4 * j * b_step, c0 + p * MR * ldc + j * NR
-        if m == MR and n == NR:
-            tile(kc, pa, pb, c_base + 4 * c, ldc, accumulate)
-        else:
-            edge_tile(kc, pa, pb, C, c, ldc, m, n, accumulate, tmp, t0)
+    for j in range((N + NR - 1) // NR):
+        n = min(NR, N - j * NR)
+        pb = b + 4 * j * b_step
+        for p in range((M + MR - 1) // MR):
+            m = min(MR, M - p * MR)
+            pa, c = a + 4 * p * a_step, c0 + p * MR * ldc + j * NR
+            if m == MR and n == NR:
+                tile(kc, pa, pb, c_base + 4 * c, ldc, accumulate)
+            else:
+                edge_tile(kc, pa, pb, C, c, ldc, m, n, accumulate, tmp, t0)
 
 
 @njit("void(i8, f4[::1], i8, i8, i8, i8, i8, f4[::1], f4[::1])", **PART)
 def epilogue(mode, C, ldc, r0, r1, n0, n1, bias, aux):  # type: ignore[no-untyped-def]
     """Finish a block of C while it is in cache: bias, GELU (keeping its input in ``aux``), or GELU's gradient."""
+    widest_vectors()
     n = n1 - n0
     b = bias[n0:n1]
     for r in range(r0, r1):
@@ -154,7 +149,7 @@ def columns_of_thread(C, N, M, n0, n1, k, B, b0, sbn, sbk, shared, acc, mode, bi
             pack_b(work, w0, B, b0 + j0 * sbn + k0 * sbk, n, kc, sbn, sbk)
             a = shared.ctypes.data + 4 * k0 * MR
             add = 1 if (acc or k0 > 0) else 0
-            panels(kc, a, MR * k, M, work.ctypes.data + 4 * w0, NR * kc, n, C, j0, N, add, False, work, t0)
+            panels(kc, a, MR * k, M, work.ctypes.data + 4 * w0, NR * kc, n, C, j0, N, add, work, t0)
         if mode != NONE:
             epilogue(mode, C, N, 0, M, j0, j0 + n, bias, aux)
 
@@ -170,7 +165,7 @@ def rows_of_thread(C, N, m0, m1, k, A, a0, sam, sak, shared, acc, mode, bias, au
             pack_a(work, w0, A, a0 + i0 * sam + k0 * sak, m, kc, sam, sak)
             b = shared.ctypes.data + 4 * k0 * NR
             add = 1 if (acc or k0 > 0) else 0
-            panels(kc, work.ctypes.data + 4 * w0, MR * kc, m, b, NR * k, N, C, i0 * N, N, add, True, work, t0)
+            panels(kc, work.ctypes.data + 4 * w0, MR * kc, m, b, NR * k, N, C, i0 * N, N, add, work, t0)
         if mode != NONE:
             epilogue(mode, C, N, i0, i0 + m, 0, N, bias, aux)
 

@@ -1,4 +1,4 @@
-"""Layer norm: one pass over each row forward, with the residual addition folded in; rows then columns backward.
+"""Layer norm: one pass over each row forward, with the residual addition folded in; blocks of rows backward.
 
 Bound by memory: forward reads x (and delta) and writes out (and residual): 8 to 16 bytes an element. At GPT-2's
 widths a row (3 KB) stays in L1 between the three passes (sum, squared deviations, output) that accuracy wants.
@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from nanoeuler.ops.cpu.gemm import FAST
+from nanoeuler.ops.cpu.options import FAST, PART
 
 EPS = 1e-5
-COLUMNS = 64
+ROWS = 32  # rows a program takes at a time in backward
 
 
 @njit(parallel=True, **FAST)
@@ -43,19 +43,15 @@ def layernorm(out, mean, rstd, residual, x, delta, weight, bias, add):  # type: 
         rstd[r] = rs
 
 
-@njit(parallel=True, **FAST)
-def layernorm_backward(dx, dweight, dbias, dout, x, mean, rstd, weight, dresidual, add, accumulate):  # type: ignore[no-untyped-def]
-    """First by rows: ``dx = rstd (g - mean(g) - xhat mean(g xhat))``, ``g = dout weight``, ``+ dresidual`` with ``add``.
-
-    Then by columns, each program owning 64 and summing in L1: ``dweight (+)= sum dout xhat``, ``dbias (+)= sum dout``. The second pass
-    reads dout and x again, from cache, in exchange for needing neither partial sums nor atomics.
-    """
+@njit("void(f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], b1, i8, i8)", **PART)
+def rows_backward(dx, shares, dout, x, mean, rstd, weight, dresidual, add, r0, r1):  # type: ignore[no-untyped-def]
+    """Rows r0..r1 of :func:`layernorm_backward`; ``shares`` (2C,) receives their part of dweight and dbias."""
     C = weight.shape[0]
-    N = mean.shape[0]
     scale = np.float32(1.0) / np.float32(C)
-    for r in prange(N):
+    dw, db = shares[:C], shares[C:]
+    shares[:] = np.float32(0.0)
+    for r in range(r0, r1):
         row, g, d = x[r * C : (r + 1) * C], dout[r * C : (r + 1) * C], dx[r * C : (r + 1) * C]
-        past = dresidual[r * C : (r + 1) * C]
         mu, rs = mean[r], rstd[r]
         sum_g, sum_gx = np.float32(0.0), np.float32(0.0)
         for c in range(C):
@@ -63,22 +59,39 @@ def layernorm_backward(dx, dweight, dbias, dout, x, mean, rstd, weight, dresidua
             sum_g += gw
             sum_gx += gw * (row[c] - mu)
         a, b = sum_g * scale, sum_gx * rs * rs * scale
+        for c in range(C):
+            dw[c] += g[c] * (row[c] - mu) * rs
+            db[c] += g[c]
         if add:
+            past = dresidual[r * C : (r + 1) * C]
             for c in range(C):
                 d[c] = past[c] + rs * (g[c] * weight[c] - a - (row[c] - mu) * b)
         else:
             for c in range(C):
                 d[c] = rs * (g[c] * weight[c] - a - (row[c] - mu) * b)
-    for block in prange((C + COLUMNS - 1) // COLUMNS):
-        c0 = block * COLUMNS
-        n = min(COLUMNS, C - c0)
-        dw, db = np.zeros(COLUMNS, np.float32), np.zeros(COLUMNS, np.float32)
-        for r in range(N):
-            row, g = x[r * C + c0 : r * C + c0 + n], dout[r * C + c0 : r * C + c0 + n]
-            mu, rs = mean[r], rstd[r]
-            for c in range(n):
-                dw[c] += g[c] * (row[c] - mu) * rs
-                db[c] += g[c]
-        for c in range(n):
-            dweight[c0 + c] = dw[c] + (dweight[c0 + c] if accumulate else np.float32(0.0))
-            dbias[c0 + c] = db[c] + (dbias[c0 + c] if accumulate else np.float32(0.0))
+
+
+@njit(parallel=True, **FAST)
+def layernorm_backward(
+    dx, dweight, dbias, dout, x, mean, rstd, weight, dresidual, add, accumulate, partial
+):  # type: ignore[no-untyped-def]
+    """``dx = rstd (g - mean(g) - xhat mean(g xhat))`` with ``g = dout weight``; ``+ dresidual`` with ``add``.
+
+    Programs own blocks of ROWS rows and leave their share of ``dweight = sum dout xhat`` and ``dbias = sum dout`` in
+    ``partial`` (blocks, 2C). The shares are then summed in order, so the bits do not depend on the number of threads.
+    """
+    C = weight.shape[0]
+    N = mean.shape[0]
+    blocks = (N + ROWS - 1) // ROWS
+    for index in prange(blocks):
+        block = np.int64(index)
+        shares = partial[block * 2 * C : (block + 1) * 2 * C]
+        rows_backward(dx, shares, dout, x, mean, rstd, weight, dresidual, add, block * ROWS, min(N, (block + 1) * ROWS))
+    if not accumulate:
+        dweight[:] = np.float32(0.0)
+        dbias[:] = np.float32(0.0)
+    for block in range(blocks):
+        w, b = partial[block * 2 * C : block * 2 * C + C], partial[block * 2 * C + C : (block + 1) * 2 * C]
+        for c in range(C):
+            dweight[c] += w[c]
+            dbias[c] += b[c]

@@ -159,27 +159,31 @@ def _store_lanes(b: ir.IRBuilder, value: ir.Value, lanes: int, address: ir.Value
 
 def _make_turn(R: int) -> Any:
     @intrinsic
-    def turn(typingctx: Any, dst: Any, src: Any, stride: Any) -> Any:
-        """``dst[k][R] = src[i*stride + k]`` for i < R, k < VL: R rows become VL columns. Addresses; stride in floats."""
+    def turn(typingctx: Any, dst: Any, dst_stride: Any, src: Any, src_stride: Any) -> Any:
+        """``dst[k*dst_stride + i] = src[i*src_stride + k]`` for i < R, k < VL: R rows become VL columns.
+
+        ``dst`` and ``src`` are addresses; strides count floats.
+        """
 
         def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> Any:
-            dst, src = (builder.inttoptr(x, _f32.as_pointer()) for x in args[:2])
+            dst, src = (builder.inttoptr(x, _f32.as_pointer()) for x in (args[0], args[2]))
             for g in range(0, R, VL):
                 n = min(VL, R - g)
                 rows = [
-                    builder.load(_vector_at(builder, src, builder.mul(args[2], _i(g + i))), align=4) for i in range(n)
+                    builder.load(_vector_at(builder, src, builder.mul(args[3], _i(g + i))), align=4) for i in range(n)
                 ]
                 rows += [ir.Constant(_vec, ir.Undefined)] * (VL - n)
                 for k, column in enumerate(_transposed(builder, rows)):
-                    _store_lanes(builder, column, n, builder.gep(dst, [_i(k * R + g)]))
+                    at = builder.add(builder.mul(args[1], _i(k)), _i(g))
+                    _store_lanes(builder, column, n, builder.gep(dst, [at]))
             return context.get_dummy_value()
 
-        return types.void(types.intp, types.intp, types.int64), codegen
+        return types.void(types.intp, types.int64, types.intp, types.int64), codegen
 
     return turn
 
 
-turn_a, turn_b = _make_turn(MR), _make_turn(NR)
+turn_a, turn_b, turn_square = _make_turn(MR), _make_turn(NR), _make_turn(VL)
 
 
 def _make_copy(R: int) -> Any:
@@ -207,11 +211,41 @@ copy_a, copy_b = _make_copy(MR), _make_copy(NR)
 
 
 @intrinsic
+def copy_floats(typingctx: Any, dst: Any, src: Any, n: Any) -> Any:
+    """``dst[:n] = src[:n]`` floats between addresses that do not overlap."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> Any:
+        i8p = ir.IntType(8).as_pointer()
+        memcpy = _llvm_function(builder, "llvm.memcpy.p0.p0.i64", ir.VoidType(), [i8p, i8p, _i64, ir.IntType(1)])
+        dst, src = (builder.inttoptr(x, i8p) for x in args[:2])
+        builder.call(memcpy, [dst, src, builder.mul(args[2], _i(4)), ir.Constant(ir.IntType(1), 0)])
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.int64), codegen
+
+
+@intrinsic
+def widest_vectors(typingctx: Any) -> Any:
+    """Let the loops of the function that calls this use the widest vectors there are.
+
+    LLVM prefers 256 bits on processors with AVX-512, against lower clocks on the first of them. Long polynomials on
+    later ones are almost twice as fast with 512.
+    """
+
+    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> Any:
+        # llvmlite only knows attributes without values; as a set of strings it prints this one just as well
+        set.add(builder.function.attributes, f'"prefer-vector-width"="{32 * VL}"')
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+@intrinsic
 def exp(typingctx: Any, x: Any) -> Any:
     """float32 ``e^x`` as straight-line arithmetic, so that loops over it vectorise (libm's exp is a scalar call).
 
     ``x = n ln2 + r`` with ``|r| <= ln2/2``; ``e^r`` by its Taylor polynomial of degree 7 (truncation error below
-    6e-9 relative), ``2^n`` by writing n into the exponent bits. Below -87 the result is 2^-126 (about 1e-38);
+    6e-9 relative), ``2^n`` by writing n into the exponent bits. Below -87 the result is 0;
     above 80 it is clamped to e^80, so that GELU far below zero yields no denormal numbers, which are slow. Measured error: below 1.2e-7 relative, one unit in the last place.
     """
 
@@ -223,7 +257,8 @@ def exp(typingctx: Any, x: Any) -> Any:
         rint = _llvm_function(builder, "llvm.rint.f32", _f32, [_f32])
         low, high = f(-87.0), f(80.0)
         (x,) = args
-        x = builder.select(builder.fcmp_ordered("<", x, low), low, x)
+        vanishes = builder.fcmp_ordered("<", x, low)
+        x = builder.select(vanishes, low, x)
         x = builder.select(builder.fcmp_ordered(">", x, high), high, x)
         n = builder.call(rint, [builder.fmul(x, f(1.4426950408889634))])
         r = builder.call(fmuladd, [n, f(-0.693145751953125), x])  # ln2 in two parts: the first product is exact
@@ -232,6 +267,6 @@ def exp(typingctx: Any, x: Any) -> Any:
         for factorial in (720.0, 120.0, 24.0, 6.0, 2.0, 1.0, 1.0):
             poly = builder.call(fmuladd, [poly, r, f(1.0 / factorial)])
         exponent = builder.shl(builder.add(builder.fptosi(n, _i32), ir.Constant(_i32, 127)), ir.Constant(_i32, 23))
-        return builder.fmul(poly, builder.bitcast(exponent, _f32))
+        return builder.select(vanishes, f(0.0), builder.fmul(poly, builder.bitcast(exponent, _f32)))
 
     return types.float32(types.float32), codegen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -28,13 +29,13 @@ class Canvas:
 
     def polyline(self, points: np.ndarray, color: Color, width: float = 1.0, opacity: float = 1.0) -> None:
         """A line through ``points`` (n, 2) with round joints; one point is a dot. Parts outside are cut off."""
-        self._blend(self._coverage(points, width), color, opacity)
+        self._stroke([points], color, width, opacity)
 
     def box(self, x: float, y: float, width: float, height: float, color: Color, opacity: float = 1.0) -> None:
         """A filled rectangle with its upper left corner at (x, y)."""
         across = np.clip(np.minimum(np.arange(self.width) + 1 - x, x + width - np.arange(self.width)), 0, 1)
         down = np.clip(np.minimum(np.arange(self.height) + 1 - y, y + height - np.arange(self.height)), 0, 1)
-        self._blend(down[:, None] * across, color, opacity)
+        self._blend(0, 0, down[:, None] * across, color, opacity)
 
     def text(
         self, x: float, y: float, text: str, size: float = 10.0, color: Color = (0, 0, 0), align: float = 0.0
@@ -45,45 +46,50 @@ class Canvas:
         """
         lines, units = strokes(text)
         scale = size / CAP_HEIGHT
-        width = units * scale
-        pen = max(1.0, 0.135 * size)
-        cover = np.zeros((self.height, self.width))
-        for line in lines:
-            at = np.column_stack((x - align * width + line[:, 0] * scale, y - line[:, 1] * scale))
-            np.maximum(cover, self._coverage(at, pen * 1.25 if len(line) == 1 else pen), out=cover)
-        self._blend(cover, color, 1.0)
-        return width
+        start = x - align * units * scale
+        places = [np.column_stack((start + line[:, 0] * scale, y - line[:, 1] * scale)) for line in lines]
+        self._stroke(places, color, max(1.0, 0.135 * size))
+        return units * scale
 
     def to_png(self) -> bytes:
         """The picture as a PNG file (8-bit RGB)."""
         return encode_png(np.clip(np.rint(self.pixels), 0, 255).astype(np.uint8))
 
-    def _coverage(self, points: np.ndarray, width: float) -> np.ndarray:
-        """How much of each pixel a line covers, 0 to 1: its distance to the nearest segment, against half the width.
+    def _stroke(self, lines: Sequence[np.ndarray], color: Color, width: float, opacity: float = 1.0) -> None:
+        """Draw lines with one pen. A pixel is covered by how near the nearest segment is, against half the width.
 
-        The maximum over segments, not the sum, so that joints are no darker than the rest.
+        The maximum over segments, not the sum: so joints and crossings are no darker than the rest.
         """
-        cover = np.zeros((self.height, self.width))
+        points = np.concatenate([*lines, np.empty((0, 2))])
+        if not len(points):
+            return
         reach = width / 2 + 1
-        starts, ends = (points, points) if len(points) == 1 else (points[:-1], points[1:])
-        for (x0, y0), (x1, y1) in zip(starts, ends):
-            left, right = max(0, int(min(x0, x1) - reach)), min(self.width, int(max(x0, x1) + reach) + 1)
-            top, bottom = max(0, int(min(y0, y1) - reach)), min(self.height, int(max(y0, y1) + reach) + 1)
-            if left >= right or top >= bottom:
-                continue
-            px, py = np.arange(left, right) + 0.5 - x0, np.arange(top, bottom)[:, None] + 0.5 - y0
-            dx, dy = x1 - x0, y1 - y0
-            along = np.clip((px * dx + py * dy) / ((dx * dx + dy * dy) or 1.0), 0, 1)
-            distance = np.hypot(px - along * dx, py - along * dy)
-            part = cover[top:bottom, left:right]
-            np.maximum(part, np.clip(width / 2 + 0.5 - distance, 0, 1), out=part)
-        return cover
+        (left, top), (right, bottom) = np.floor(points.min(0) - reach), np.ceil(points.max(0) + reach)
+        left, top = max(0, int(left)), max(0, int(top))
+        cover = np.zeros((max(0, min(self.height, int(bottom)) - top), max(0, min(self.width, int(right)) - left)))
+        for line in lines:
+            starts, ends = (line, line) if len(line) == 1 else (line[:-1], line[1:])
+            for a, b in zip(starts - (left, top), ends - (left, top)):
+                _cover_segment(cover, a[0], a[1], b[0], b[1], width)
+        self._blend(left, top, cover, color, opacity)
 
-    def _blend(self, cover: np.ndarray, color: Color, opacity: float) -> None:
-        rows, columns = np.flatnonzero(cover.any(axis=1)), np.flatnonzero(cover.any(axis=0))
-        if len(rows):
-            where = np.s_[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
-            self.pixels[where] += (opacity * cover[where])[..., None] * (np.array(color) - self.pixels[where])
+    def _blend(self, left: int, top: int, cover: np.ndarray, color: Color, opacity: float) -> None:
+        under = self.pixels[top : top + cover.shape[0], left : left + cover.shape[1]]
+        under += (opacity * cover)[..., None] * (np.array(color) - under)
+
+
+def _cover_segment(cover: np.ndarray, x0: float, y0: float, x1: float, y1: float, width: float) -> None:
+    """Raise ``cover`` (rows, columns) to what a segment covers of each pixel, 0 to 1."""
+    reach = width / 2 + 1
+    left, right = max(0, int(min(x0, x1) - reach)), int(max(x0, x1) + reach) + 1
+    top, bottom = max(0, int(min(y0, y1) - reach)), int(max(y0, y1) + reach) + 1
+    part = cover[top : max(top, bottom), left : max(left, right)]
+    px = np.arange(left, left + part.shape[1]) + 0.5 - x0
+    py = np.arange(top, top + part.shape[0])[:, None] + 0.5 - y0
+    dx, dy = x1 - x0, y1 - y0
+    along = np.clip((px * dx + py * dy) / ((dx * dx + dy * dy) or 1.0), 0, 1)
+    distance = np.hypot(px - along * dx, py - along * dy)
+    np.maximum(part, np.clip(width / 2 + 0.5 - distance, 0, 1), out=part)
 
 
 def encode_png(pixels: np.ndarray) -> bytes:
