@@ -76,29 +76,54 @@ def shared_shapes(config: GPTConfig, B: int, T: int, training: bool) -> dict[str
     return shapes
 
 
+def arena_shapes(config: GPTConfig, B: int, T: int, training: bool) -> list[tuple[int, ...]]:
+    """The shapes of all arrays in the order in which they lie in memory: the shared ones, then each set of a layer's."""
+    n_sets = config.n_layer if training else 1
+    layer = list(layer_shapes(config, B, T).values())
+    return [*shared_shapes(config, B, T, training).values(), *(layer * n_sets)]
+
+
 def n_elements(config: GPTConfig, B: int, T: int, training: bool) -> int:
     """Number of activation elements that :class:`Activations` allocates: what ``nanoeuler plan`` counts."""
-    layer = sum(math.prod(s) for s in layer_shapes(config, B, T).values())
-    shared = sum(math.prod(s) for s in shared_shapes(config, B, T, training).values())
-    return layer * (config.n_layer if training else 1) + shared
+    return sum(_padded(math.prod(shape)) for shape in arena_shapes(config, B, T, training))
+
+
+def _padded(size: int) -> int:
+    """Elements an array takes in the arena: whole cache lines, and an odd number of them between neighbours.
+
+    Sizes here are mostly multiples of a page; without the gap all arrays would begin at the same place within a page,
+    and so compete for the same cache sets.
+    """
+    return -(-size // 16) * 16 + 16 * 21
 
 
 class Activations:
-    """The buffers of one forward (and, if ``training``, backward) pass at a fixed (B, T)."""
+    """The buffers of one forward (and, if ``training``, backward) pass at a fixed (B, T).
+
+    All lie in one allocation, which the operating system can back with huge pages: at 4 KB a page, the address
+    translations of a small model's activations alone would overflow the processor's table of them.
+    """
 
     def __init__(self, ops: Ops, config: GPTConfig, B: int, T: int, training: bool) -> None:
         self.B, self.T, self.training = B, T, training
-        shared = shared_shapes(config, B, T, training)
-        self.embedded = ops.empty(shared["embedded"])
-        self.delta = ops.empty(shared["delta"])
-        self.lnf, self.meanf, self.rstdf = (ops.empty(shared[k]) for k in ("lnf", "meanf", "rstdf"))
-        self.losses = ops.empty(shared["losses"])
+        arena = ops.empty((n_elements(config, B, T, training),))
+        at = 0
+
+        def carve(shape: tuple[int, ...]) -> Array:
+            nonlocal at
+            start, size = at, math.prod(shape)
+            at += _padded(size)
+            return arena[start : start + size].reshape(shape)
+
+        shared = {name: carve(shape) for name, shape in shared_shapes(config, B, T, training).items()}
+        self.embedded, self.delta, self.lnf = shared["embedded"], shared["delta"], shared["lnf"]
+        self.meanf, self.rstdf, self.losses = shared["meanf"], shared["rstdf"], shared["losses"]
         if training:
-            self.dresidual, self.dbranch, self.dln = (ops.empty(shared[k]) for k in ("dresidual", "dbranch", "dln"))
-            self.dqkv, self.dpre = ops.empty(shared["dqkv"]), ops.empty(shared["dpre"])
+            self.dresidual, self.dbranch, self.dln = shared["dresidual"], shared["dbranch"], shared["dln"]
+            self.dqkv, self.dpre = shared["dqkv"], shared["dpre"]
         shapes = layer_shapes(config, B, T)
         n_sets = config.n_layer if training else 1
-        sets = [LayerActivations(**{k: ops.empty(s) for k, s in shapes.items()}) for _ in range(n_sets)]
+        sets = [LayerActivations(**{name: carve(shape) for name, shape in shapes.items()}) for _ in range(n_sets)]
         self.layers = sets if training else sets * config.n_layer
         self.idx = ops.empty((B, T), np.int32)
         self.targets = ops.empty((B * T,), np.int32)

@@ -282,7 +282,9 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     the 64 lines of a page.
     """
     n_bytes = math.prod(shape) * dtype.itemsize
-    raw = np.empty(n_bytes + 2 * 4096, np.uint8)
+    # From 4 MB on NumPy asks for huge pages; memory that is not touched costs nothing.
+    size = n_bytes + 2 * 4096 if n_bytes < 1 << 20 else max(n_bytes + 2 * 4096, 1 << 22)
+    raw = np.empty(size, np.uint8)
     start = -raw.ctypes.data % 4096 + 64 * (next(_allocations) * 21 % 64)
     return raw[start : start + n_bytes].view(dtype).reshape(shape)
 
