@@ -10,6 +10,7 @@ up as if it had never stopped, the timing (:data:`TIMING`) aside.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -64,4 +65,6 @@ class MetricsFile:
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        self._file.close()
+        # Each line was flushed when it was written. What a full disk refused is tried again here: in vain, and told.
+        with contextlib.suppress(OSError):
+            self._file.close()
