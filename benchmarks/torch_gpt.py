@@ -62,9 +62,11 @@ class TorchGPT(nn.Module):
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
 
 
-def optimizer(model: nn.Module, lr: float, betas: tuple[float, float], weight_decay: float) -> torch.optim.AdamW:
-    """AdamW with decay on matrices only, in PyTorch's fused implementation."""
+def optimizer(
+    model: nn.Module, lr: float, betas: tuple[float, float], weight_decay: float, fused: bool | None = True
+) -> torch.optim.AdamW:
+    """AdamW with decay on matrices only. ``fused=None`` is PyTorch's default, which nanoGPT uses on a CPU."""
     decay = [p for p in model.parameters() if p.dim() > 1]
     rest = [p for p in model.parameters() if p.dim() <= 1]
     groups = [{"params": decay, "weight_decay": weight_decay}, {"params": rest, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)
+    return torch.optim.AdamW(groups, lr=lr, betas=betas, fused=fused)

@@ -46,30 +46,28 @@ def ours(workload: str) -> Callable[[], float]:
 
     w, batch = WORKLOADS[workload], batches(workload)
     model = GPT(GPTConfig(**w["model"]))
-    m, v, state = np.zeros_like(model.params), np.zeros_like(model.params), {"step": 0}
+    m, v, state = model.ops.zeros(model.params.shape), model.ops.zeros(model.params.shape), {"step": 0}
 
     def step() -> float:
         state["step"] += 1
         loss = model.loss_and_grad(*batch())
         norm = model.ops.global_norm(model.grads)
         scale = min(1.0, CLIP / (norm + 1e-6))
-        model.ops.adamw(
-            model.params, model.grads, m, v, model.layout.n_decay, state["step"], w["lr"], *w["betas"], 1e-8, WEIGHT_DECAY, scale
-        )
+        hyper = (state["step"], w["lr"], *w["betas"], 1e-8, WEIGHT_DECAY, scale)
+        model.ops.adamw(model.params, model.grads, m, v, model.layout.n_decay, *hyper)
         return loss
 
     return step
 
 
-def torch_peer(workload: str, compiled: bool) -> Callable[[], float]:
+def torch_peer(workload: str, compiled: bool, fused: bool) -> Callable[[], float]:
     import torch
     from torch_gpt import TorchGPT, optimizer
 
-    torch.set_num_threads(len(__import__("os").sched_getaffinity(0)) if platform.system() == "Linux" else 2)
     w, batch = WORKLOADS[workload], batches(workload)
     nanogpt = dict(bias=False, approximate="none") if workload == "char" else {}
     model = TorchGPT(**w["model"], **nanogpt)
-    opt = optimizer(model, w["lr"], w["betas"], WEIGHT_DECAY)
+    opt = optimizer(model, w["lr"], w["betas"], WEIGHT_DECAY, fused=fused or None)
     forward = torch.compile(model) if compiled else model
 
     def step() -> float:
@@ -86,7 +84,11 @@ def torch_peer(workload: str, compiled: bool) -> Callable[[], float]:
 
 def main() -> None:
     contestant, workload = sys.argv[1:3]
-    step = ours(workload) if contestant == "ours" else torch_peer(workload, contestant == "torch compiled")
+    step = (
+        ours(workload)
+        if contestant == "ours"
+        else torch_peer(workload, compiled="compiled" in contestant, fused="fused" in contestant)
+    )
     for line in sys.stdin:
         seconds, loss = [], float("nan")
         for _ in range(int(line)):
