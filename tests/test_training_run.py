@@ -318,6 +318,15 @@ def test_it_stops_before_a_bad_number_touches_the_parameters(data, out, monkeypa
     assert train(resume=out).step == 12  # from step 4, with numbers that are finite again
 
 
+def test_a_bad_validation_loss_stops_it_too(data, out, monkeypatch):
+    trainer = Trainer.start(TrainConfig(**TINY, data=data, out=out))
+    real = trainer.model.losses
+    monkeypatch.setattr(trainer.model, "losses", lambda x, y: real(x, y) * (math.nan if trainer.state.step > 5 else 1))
+    with pytest.raises(TrainingDiverged, match="validation loss is nan at step 10"):
+        trainer.run()
+    assert (trainer.state.best_step, history(out)[-1]["step"]) == (5, 10)
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_wild_learning_rate_diverges(data, out):
     with pytest.raises(TrainingDiverged):

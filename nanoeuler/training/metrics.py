@@ -46,8 +46,7 @@ class MetricsFile:
 
     def __init__(self, path: Path, step: int, pending: bool = False) -> None:
         self.path = path
-        kept = [r for r in read_metrics(path) if 0 < r["step"] < step or (r["step"] == 0 < step)]
-        kept += [r for r in read_metrics(path) if r["step"] == step > 0 and ("loss" in r or not pending)]
+        kept = [r for r in read_metrics(path) if _belongs(r, step, pending)]
         write_text(path, "".join(json.dumps(r) + "\n" for r in kept))
         with write_errors(path):
             self._file = path.open("a", encoding="utf-8", newline="\n")
@@ -68,3 +67,9 @@ class MetricsFile:
         # Each line was flushed when it was written. What a full disk refused is tried again here: in vain, and told.
         with contextlib.suppress(OSError):
             self._file.close()
+
+
+def _belongs(record: dict[str, Any], step: int, pending: bool) -> bool:
+    if record["step"] == step:
+        return "loss" in record or not pending
+    return bool(record["step"] < step)

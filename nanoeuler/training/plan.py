@@ -15,8 +15,8 @@ from nanoeuler.ops import DEVICES
 from nanoeuler.training.memory import available_memory
 
 PROGRAM_BYTES = {"reference": 80 << 20, "cpu": 210 << 20}
-"""Python, NumPy and (cpu) Numba with its kernels, measured on Linux: the one figure that is no exact count. The run that
-compiles the kernels needs 110 MiB more, for a moment."""
+"""Python, NumPy and (cpu) Numba with its kernels, measured on Linux: the one figure that is no exact count. The run
+that compiles the kernels needs 110 MiB more, for a moment."""
 
 
 @dataclass(frozen=True)

@@ -40,14 +40,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         **dict(batch_size=4, grad_accum=120, steps=600_000, eval_every=1000, eval_tokens=1 << 20, save_every=1000),
     ),
     "finetune": dict(
-        batch_size=1,
-        grad_accum=32,
-        steps=200,
-        lr=3e-5,
-        min_lr=3e-5,
-        warmup=0,
-        schedule="constant",
-        eval_every=20,
-        save_every=20,
+        **dict(lr=3e-5, min_lr=3e-5, warmup=0, schedule="constant", batch_size=2, grad_accum=8, steps=100),
+        **dict(eval_every=20, eval_tokens=8192, save_every=20),
     ),
 }

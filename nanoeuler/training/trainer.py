@@ -46,7 +46,7 @@ OnEvent = Callable[[events.Event], None]
 
 
 class TrainingDiverged(UserError):
-    """The loss or the gradient is no longer a finite number. ``step`` counts from 1; nothing was changed by it."""
+    """The loss or the gradient is no longer a finite number. ``step`` counts from 1; it changed no parameters."""
 
     def __init__(self, message: str, step: int) -> None:
         super().__init__(message)
@@ -72,6 +72,17 @@ def train(
 
     Raises UserError for settings, data or folders that do not fit, a full disk, and (as :class:`TrainingDiverged`)
     for a loss that is no finite number; the last checkpoint then stays as it is.
+
+    >>> import tempfile
+    >>> from nanoeuler.data.prepare import prepare
+    >>> from nanoeuler.tokenizer import CharTokenizer
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "text.txt").write_text("to be or not to be " * 50)
+    >>> _ = prepare([folder / "text.txt"], folder / "data", CharTokenizer("to bern"))
+    >>> sizes = dict(n_layer=1, n_head=1, n_embd=8, block_size=8)
+    >>> result = train(data=folder / "data", out=folder / "run", device="reference", steps=20, **sizes)
+    >>> result.step, result.model_folder.name
+    (20, 'best')
     """
     if resume is not None:
         if config is not None:
@@ -210,8 +221,8 @@ class Trainer:
             seed = hash64(c.seed, n) & 0xFFFFFFFF  # of the dropout masks
             loss += model.loss_and_grad(x, y, seed=seed, scale=1.0 / c.grad_accum, accumulate=i > 0) / c.grad_accum
         norm = model.ops.global_norm(model.grads)
-        self._require_finite("loss", loss)
-        self._require_finite("norm of the gradient", norm)
+        self._require_finite("loss", loss, s.step + 1)
+        self._require_finite("norm of the gradient", norm, s.step + 1)
         lr = learning_rate(c, s.step)
         clip = min(1.0, c.grad_clip / (norm + 1e-6)) if c.grad_clip else 1.0  # as torch's clip_grad_norm_
         s.step, s.val_loss = s.step + 1, None
@@ -220,10 +231,10 @@ class Trainer:
         s.tokens += c.tokens_per_step
         self._report(loss, lr, norm)
 
-    def _require_finite(self, what: str, value: float) -> None:
+    def _require_finite(self, what: str, value: float, step: int) -> None:
         if math.isfinite(value):
             return
-        step, last = self.state.step + 1, self.run_folder.last
+        last = self.run_folder.last
         kept = f"; {last} is as it was" if last.exists() else ""
         raise TrainingDiverged(
             f"the {what} is {value} at step {step}, so training stopped{kept}: "
@@ -273,6 +284,7 @@ class Trainer:
         self.emit(events.Evaluating(s.step))
         tokens = self.config.eval_tokens or None
         result = evaluate(self.model, self.data.val, self.B, self.T, tokens, on_batch=self._stop_here)
+        self._require_finite("validation loss", result.loss, s.step)
         self.metrics.write(step=s.step, val_loss=result.loss, bits_per_byte=result.bits_per_byte)
         best = s.best_val_loss is None or result.loss < s.best_val_loss
         s.val_loss = result.loss
