@@ -306,6 +306,14 @@ def test_eval_of_prepared_data_and_of_the_text_itself(cli: Cli, world: Path, tmp
     assert "perplexity" in cli("eval", tmp_path / "t.txt", *common[:-1]).out
 
 
+def test_eval_grades_stories(cli: Cli, world: Path) -> None:
+    args = ["eval", "--stories", 3, "--model", world / "run", "--device", "reference"]
+    grades = json.loads(cli(*args, "--json").out)
+    assert grades["corpus"]["total"] > 0.8 > 0.2 > grades["model"]["total"]
+    assert grades["ratio"] == grades["model"]["total"] / grades["corpus"]["total"]
+    assert "3 stories each" in cli(*args).out
+
+
 def test_check(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     result = cli("check", "--device", "reference", "--samples", 1)
     assert result.code == 0 and "wte.weight" in result.out and "all good" in result.out

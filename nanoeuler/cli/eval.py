@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from nanoeuler.cli.console import say, stages
+from nanoeuler.cli.console import stages, table
 from nanoeuler.errors import UserError
 
 if TYPE_CHECKING:
     from nanoeuler.data.dataset import Dataset
+    from nanoeuler.data.grader import Grade
     from nanoeuler.inference.generator import Generator
     from nanoeuler.tokenizer import BaseTokenizer
+
+ASPECTS = ("sentences", "names", "objects", "ending", "total")
+UNSEEN_SEED = 1_000_003  # `data stories` and the demo use others
 
 
 @click.command()
@@ -109,7 +113,23 @@ def _open(data: str, split: str, tokenizer: BaseTokenizer) -> Iterator[Dataset]:
 
 
 def _grade(generator: Generator, n: int, temperature: float, seed: int, as_json: bool) -> None:
-    """Grade stories of the model beside as many of the corpus it was trained on."""
-    from nanoeuler.data.stories import grader  # noqa: F401
+    """Grade ``n`` stories of the model beside as many of the built-in corpus that no training run has seen."""
+    from nanoeuler.data.grader import grade
+    from nanoeuler.data.stories import stories
 
-    say("")
+    written = []
+    with stages("stories") as progress:
+        for i in range(n):
+            written.append("".join(generator.stream(temperature=temperature, seed=seed, sample=i, max_new_tokens=512)))
+            progress("writing", i + 1, n)
+    columns = [_mean([grade(text) for text in texts]) for texts in (written, stories(n, seed=UNSEEN_SEED))]
+    ratio = columns[0]["total"] / columns[1]["total"]
+    if as_json:
+        click.echo(json.dumps({"model": columns[0], "corpus": columns[1], "ratio": ratio}))
+        return
+    table([[name, *(f"{column[name]:.3f}" for column in columns)] for name in ASPECTS], ["aspect", "model", "corpus"])
+    click.echo(f"\n{n} stories each: the model's are {100 * ratio:.1f} % as good as the corpus")
+
+
+def _mean(grades: Sequence[Grade]) -> dict[str, float]:
+    return {name: sum(getattr(grade, name) for grade in grades) / len(grades) for name in ASPECTS}
