@@ -1,4 +1,4 @@
-"""The peer: GPT-2 in PyTorch as its users write it, at its best known settings on a CPU. Only benchmarks import torch."""
+"""The peer: GPT-2 in PyTorch as its users write it. Only benchmarks import torch."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@
     python benchmarks/train_cpu.py char       # nanoGPT's README run for a CPU
     python benchmarks/train_cpu.py gpt2       # GPT-2 124M, B=4, T=64
 
-Needs PyTorch (CPU) beside NanoEuler and, for ``torch.compile``, a C++ compiler. Each contestant has a process of its own
-and sleeps while another runs. A round is one turn of each; the order changes from round to round.
+Needs PyTorch (CPU) beside NanoEuler and, for ``torch.compile``, a C++ compiler. Each contestant has a process of its
+own and sleeps while another runs. A round is one turn of each; the order changes from round to round.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One contestant of ``train_cpu.py`` in a process of its own, so that thread pools do not meet.
 
-Reads the number of steps to run from standard input, a line each; answers with a JSON line: the seconds of each step and
-the peak memory of the process so far. Between the lines it sleeps, so the others have the machine.
+Reads the number of steps to run from standard input, a line each; answers with a JSON line: the seconds of each step
+and the peak memory of the process so far. Between the lines it sleeps, so the others have the machine.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+_CHAR = dict(vocab_size=65, block_size=64, n_layer=4, n_head=4, n_embd=128)
+_GPT2 = dict(vocab_size=50257, block_size=1024, n_layer=12, n_head=12, n_embd=768)
 WORKLOADS = {
-    # nanoGPT's README run for a CPU
-    "char": dict(B=12, T=64, lr=1e-3, betas=(0.9, 0.99), model=dict(vocab_size=65, block_size=64, n_layer=4, n_head=4, n_embd=128)),
-    "gpt2": dict(B=4, T=64, lr=6e-4, betas=(0.9, 0.95), model=dict(vocab_size=50257, block_size=1024, n_layer=12, n_head=12, n_embd=768)),
-}  # fmt: skip
+    "char": dict(B=12, T=64, lr=1e-3, betas=(0.9, 0.99), model=_CHAR),  # nanoGPT's README run for a CPU
+    "gpt2": dict(B=4, T=64, lr=6e-4, betas=(0.9, 0.95), model=_GPT2),
+}
 WEIGHT_DECAY, CLIP = 0.1, 1.0
 
 

@@ -77,7 +77,7 @@ def shared_shapes(config: GPTConfig, B: int, T: int, training: bool) -> dict[str
 
 
 def arena_shapes(config: GPTConfig, B: int, T: int, training: bool) -> list[tuple[int, ...]]:
-    """The shapes of all arrays in the order in which they lie in memory: the shared ones, then each set of a layer's."""
+    """The shapes of all arrays as they lie in memory: the shared ones, then each layer's."""
     n_sets = config.n_layer if training else 1
     layer = list(layer_shapes(config, B, T).values())
     return [*shared_shapes(config, B, T, training).values(), *(layer * n_sets)]

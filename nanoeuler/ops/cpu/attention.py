@@ -30,7 +30,7 @@ MASKED = -1e30
 
 
 def workspace_size(T: int, D: int) -> int:
-    """Floats of private scratch a thread needs for sequences of T and heads of D (backward's need; forward's is less)."""
+    """Floats of private scratch that a thread needs for sequences of T and heads of D: backward's, which is more."""
     Tp, Dm, Dn = T + MR, D + MR, -(-D // NR) * NR
     return Tp * (2 * D + 3 * NR + 2 * Dn) + Dm * (T + NR) + 2 * NR * (D + Dn) + 4 * NR + 16 * 16
 

@@ -183,7 +183,7 @@ def cut_by_columns(mp, np_, threads):  # type: ignore[no-untyped-def]
 
 @njit(parallel=True, **FAST)
 def gemm(C, A, ta, B, tb, M, N, K, accumulate, mode, bias, aux, shared, work, threads):  # type: ignore[no-untyped-def]
-    """``C (M,N) (+)= op(A) (M,K) @ op(B) (K,N)``, flat float32 buffers; ``ta``/``tb``: that operand is stored transposed.
+    """``C (M,N) (+)= op(A) (M,K) @ op(B) (K,N)`` on flat float32 buffers; ``ta``, ``tb``: A or B is stored transposed.
 
     ``mode`` is an epilogue: BIAS adds ``bias`` (N,); BIAS_GELU also applies GELU and keeps its input in ``aux`` (M,N);
     GELU_GRAD multiplies by GELU's derivative at ``aux``. ``shared`` (see :func:`shared_size`) and ``work``

@@ -72,9 +72,7 @@ def rows_backward(dx, shares, dout, x, mean, rstd, weight, dresidual, add, r0, r
 
 
 @njit(parallel=True, **FAST)
-def layernorm_backward(
-    dx, dweight, dbias, dout, x, mean, rstd, weight, dresidual, add, accumulate, partial
-):  # type: ignore[no-untyped-def]
+def layernorm_backward(dx, dweight, dbias, dout, x, mean, rstd, weight, dresidual, add, accumulate, partial):  # type: ignore[no-untyped-def]
     """``dx = rstd (g - mean(g) - xhat mean(g xhat))`` with ``g = dout weight``; ``+ dresidual`` with ``add``.
 
     Programs own blocks of ROWS rows and leave their share of ``dweight = sum dout xhat`` and ``dbias = sum dout`` in
@@ -90,8 +88,8 @@ def layernorm_backward(
     if not accumulate:
         dweight[:] = np.float32(0.0)
         dbias[:] = np.float32(0.0)
-    for block in range(blocks):
-        w, b = partial[block * 2 * C : block * 2 * C + C], partial[block * 2 * C + C : (block + 1) * 2 * C]
+    for i in range(blocks):
+        w, b = partial[i * 2 * C : i * 2 * C + C], partial[i * 2 * C + C : (i + 1) * 2 * C]
         for c in range(C):
             dweight[c] += w[c]
             dbias[c] += b[c]

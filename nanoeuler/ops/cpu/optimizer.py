@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit, prange
 
@@ -18,7 +20,7 @@ def block_square_sums(partial, x):  # type: ignore[no-untyped-def]
         block = x[b * BLOCK : min(n, (b + 1) * BLOCK)]
         total = 0.0
         for s in range(0, block.shape[0], 512):  # float32 within 512 elements, float64 across
-            part = np.float32(0.0)
+            part: Any = np.float32(0.0)
             piece = block[s : min(block.shape[0], s + 512)]
             for i in range(piece.shape[0]):
                 part += piece[i] * piece[i]
