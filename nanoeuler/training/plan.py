@@ -55,9 +55,7 @@ class Plan:
         return None if self.available is None else self.total <= self.available
 
 
-def plan(
-    config: GPTConfig, B: int, T: int | None = None, device: str = "cpu", memory_bytes: int | None = None
-) -> Plan:
+def plan(config: GPTConfig, B: int, T: int | None = None, device: str = "cpu", memory_bytes: int | None = None) -> Plan:
     """Count the memory of training with batches of ``B`` sequences of ``T`` tokens (default: block_size).
 
     ``memory_bytes`` is the budget; by default what the machine has available now. Raises UserError for an unknown

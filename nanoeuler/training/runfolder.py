@@ -5,6 +5,8 @@
     RUN/loss.png        its picture
     RUN/last/           the newest checkpoint, to go on from
     RUN/best/           the model with the lowest validation loss
+
+Readers need no lock: a checkpoint is replaced as a whole, and found even in the moment between two renames.
 """
 
 from __future__ import annotations
