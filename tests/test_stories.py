@@ -26,7 +26,7 @@ NAMES = words.GIRLS + words.BOYS
 
 def test_first_hundred_stories_never_change() -> None:
     digest = hashlib.sha256("\n".join(SAMPLE[:100]).encode("ascii")).hexdigest()
-    assert digest == "?"
+    assert digest == "70b810b4f18a1d4747d525c684ab57fe24fbe831c5a8fc845c197a4b5bf9bc6a"
 
 
 def test_a_story_depends_on_seed_and_index_only() -> None:
@@ -170,12 +170,14 @@ def _swap_names_half_way(text: str, rng: random.Random) -> str:
 
 
 def _swap_genders_half_way(text: str, rng: random.Random) -> str:
+    """From the middle on, each he is a she."""
     swap = {"he": "she", "she": "he", "He": "She", "She": "He", "his": "her", "him": "her", "her": "his"}
     half = text.find(" ", len(text) // 2)
     return text[:half] + re.sub(r"\w+", lambda match: swap.get(match[0], match[0]), text[half:])
 
 
-def _change_colours(text: str, rng: random.Random) -> str:
+def _change_looks_half_way(text: str, rng: random.Random) -> str:
+    """From the middle on, what was red is blue, and what was soft is shiny."""
     half = text.find(" ", len(text) // 2)
     turn = {a: b for a, b in zip(words.COLOURS, words.COLOURS[1:] + words.COLOURS[:1])}
     turn |= {"soft": "shiny", "shiny": "soft", "old": "pretty", "pretty": "old", "big": "little", "little": "big"}
@@ -188,16 +190,19 @@ def _cut_in_the_middle(text: str, rng: random.Random) -> str:
 
 
 def _cut_at_a_sentence(text: str, rng: random.Random) -> str:
+    """The first half, in whole sentences."""
     found = split_sentences(text)
     return " ".join(found[: len(found) // 2])
 
 
 def _join_two(text: str, rng: random.Random) -> str:
+    """The first half of one story and the second half of another, in whole sentences."""
     first, second = split_sentences(text), split_sentences(rng.choice(SAMPLE[1000:]))
     return " ".join(first[: len(first) // 2] + second[len(second) // 2 :])
 
 
 def _gibberish(text: str, rng: random.Random) -> str:
+    """The letters of each word shuffled."""
     return re.sub(r"[a-z]+", lambda match: "".join(rng.sample(match[0], len(match[0]))), text)
 
 
@@ -211,26 +216,47 @@ def _misspell(text: str, rng: random.Random) -> str:
 
 
 def _loop(text: str, rng: random.Random) -> str:
+    """A beginning, then two sentences again and again."""
     found = split_sentences(text)
     return " ".join(found[:3] + found[3:5] * 8)
 
 
-def _drop_quotes(text: str, rng: random.Random) -> str:
+def _drop_a_quotation_mark(text: str, rng: random.Random) -> str:
     return text.replace('"', "", 1)
 
 
+# Each kind of damage, and the mean total that it must stay below; the undamaged stories have 1.00.
 DAMAGE = [
-    (_shuffle_words, 0.35),
-    (_swap_names_half_way, 0.80),
-    (_swap_genders_half_way, 0.85),
-    (_change_colours, 0.90),
-    (_cut_in_the_middle, 0.70),
-    (_cut_at_a_sentence, 0.80),
-    (_join_two, 0.75),
-    (_gibberish, 0.10),
-    (_misspell, 0.60),
-    (_loop, 0.40),
+    (_shuffle_words, 0.25),
+    (_swap_names_half_way, 0.75),
+    (_swap_genders_half_way, 0.95),  # often another person of that gender stands near, and then no rule can tell
+    (_change_looks_half_way, 0.90),
+    (_cut_in_the_middle, 0.50),
+    (_cut_at_a_sentence, 0.70),
+    (_join_two, 0.65),
+    (_gibberish, 0.05),
+    (_misspell, 0.75),
+    (_drop_a_quotation_mark, 0.75),
+    (_loop, 0.30),
 ]
+
+# Not from our templates: what the grader should make of other people's stories and of other text.
+OTHER_STORIES = [
+    """Tim was a little boy who liked big trucks. One afternoon he saw a huge yellow truck in the street near his
+    house. The driver, a man named Bob, was tired because one wheel was broken. "Do you need a tool?" asked Tim.
+    "Yes, I need a long stick," Bob said. Tim ran to the yard and came back with a strong stick. Bob put the stick
+    under the truck and fixed the wheel. "You are a clever boy," said Bob. He let Tim sit in the yellow truck and
+    press the horn. Beep! Tim laughed all the way home and told his mom about the truck.""",
+    """Daisy the cow wanted a golden bell. All the other cows on the farm had a bell, but Daisy had none. She asked
+    the farmer, but he shook his head. "Bells are for cows who come home on time," he said. So every evening Daisy
+    walked home before the sun went down. It was not easy, because the grass on the hill was so sweet. After seven
+    days the farmer came with a small box. Inside was a golden bell! Daisy wore it around her neck, and everyone
+    could hear how proud she was.""",
+]
+HAMLET = """To be, or not to be: that is the question: Whether 'tis nobler in the mind to suffer the slings and arrows
+of outrageous fortune, or to take arms against a sea of troubles, and by opposing end them. To die, to sleep; no
+more; and by a sleep to say we end the heart-ache and the thousand natural shocks that flesh is heir to: 'tis a
+consummation devoutly to be wished."""
 
 
 def test_the_grader_likes_the_stories() -> None:
@@ -241,3 +267,59 @@ def test_the_grader_likes_the_stories() -> None:
 def test_the_grader_sees(damage: Callable[[str, random.Random], str], most: float) -> None:
     rng = random.Random(1)
     assert grade_many(damage(text, rng) for text in JUDGED) < most
+
+
+def test_the_grader_needs_no_template_of_ours() -> None:
+    for text in OTHER_STORIES:
+        assert grade(text).total > 0.9, grade(text).problems
+
+
+def test_the_grader_knows_what_is_no_story() -> None:
+    assert grade(HAMLET).total < 0.05
+    assert grade("He was happy. " * 20).total < 0.1
+    for text in ("", "\n\n", "Hello", '"' * 50, "the " * 100, "?!.", "\u00e9\u4e2d" * 20):
+        assert grade(text).total < 0.05, text
+    assert grade_many([]) == 0.0
+
+
+def test_the_end_of_text_mark_is_no_part_of_the_story() -> None:
+    assert grade(SAMPLE[0] + "<|endoftext|>" + "xyzzy " * 9) == grade(SAMPLE[0])
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        "Tom went to the park.",
+        "She let him go.",
+        "Did Mia find the ball?",
+        'Mom said, "Do not cry. I will help you."',
+        '"Are you sad?" asked Ben.',
+        "She gave the boy a ball that was old and round.",
+        "They ran and ran, but nobody was there.",
+    ],
+)
+def test_a_good_sentence_has_no_problem(good: str) -> None:
+    assert sentence_problems(good) == []
+
+
+@pytest.mark.parametrize(
+    ("bad", "problem"),
+    [
+        ("Tom saw a apple.", "article"),
+        ("Tom saw an ball.", "article"),
+        ("Tom saw the the ball.", "doubled"),
+        ("Tom saw the bll.", "unknown word"),
+        ("tom saw the ball.", "no capital"),
+        ("Tom saw the ball", "no end"),
+        ('"Tom saw the ball.', "open quotation"),
+        ("They was happy.", "agreement"),
+        ("Tom were happy.", "agreement"),
+        ("He run home.", "word order"),
+        ("She did not went home.", "word order"),
+        ("He wanted to went home.", "word order"),
+        ("Tom went to the.", "word order"),
+        ("The red ball in the garden.", "no verb"),
+    ],
+)
+def test_a_bad_sentence_has_its_problem(bad: str, problem: str) -> None:
+    assert any(found.startswith(problem) for found in sentence_problems(bad))

@@ -22,6 +22,7 @@ from nanoeuler.data.grader_grammar import sentence_problems, split_sentences, wo
 from nanoeuler.data.grader_words import (
     BIG,
     COLOURS,
+    EITHER_GENDER,
     GENDERED_NOUNS,
     IDENTITY,
     KIN,
@@ -98,12 +99,12 @@ def grade_many(texts: Iterable[str]) -> float:
 
 def _grade_sentences(found: list[str], names: frozenset[str], problems: list[str]) -> float:
     """Mean over sentences: 1 without a problem, 0.3 with one, 0 with more or if it was said before."""
-    scores, seen = [], set()
+    scores, seen = [], Counter[str]()
     for sentence in found:
         wrong = sentence_problems(sentence, names)
-        if sentence in seen and len(sentence.split()) > 3:
+        if seen[sentence] >= (1 if len(sentence.split()) > 3 else 2):  # "Tap, tap!" may come twice
             wrong += ["said before: " + sentence] * 2
-        seen.add(sentence)
+        seen[sentence] += 1
         scores.append((1.0, 0.3, 0.0)[min(len(wrong), 2)])
         problems += wrong
     return sum(scores) / len(scores)
@@ -177,19 +178,25 @@ def _grade_names(found: list[str], names: frozenset[str], problems: list[str]) -
 
 
 def _pronoun_problems(found: list[str], names: frozenset[str]) -> list[str]:
-    """Each he or she needs somebody of that gender in the nearest two sentences that name anybody."""
+    """Each he or she needs somebody of that gender close by.
+
+    Close is: named before it in the same sentence, or in the last sentence that named anybody; for a pronoun
+    that does not begin its sentence, also in the sentence that named anybody before that one.
+    """
     genders = _genders(found, names)
     present: list[set[str]] = []  # the genders named, for each sentence that names anybody
     problems = []
     for sentence in found:
         here: set[str] = set()
         lost = None
-        for word in _WORD.findall(sentence):
+        for k, word in enumerate(_WORD.findall(sentence)):
             person = genders.get(word.removesuffix("'s")) or GENDERED_NOUNS.get(word.lower())
             if person:
                 here.add(person)
+            elif word.lower() in EITHER_GENDER:
+                here |= {"f", "m"}
             gender = _PRONOUNS.get(word.lower())
-            if gender and gender not in here.union(*(present[-1:] if here else present[-2:])):
+            if gender and gender not in here.union(*present[-1 if here or k == 0 else -2 :]):
                 lost = word
         if lost and _PRONOUNS[lost.lower()] not in here:  # "When she came, Mia ..." looks forward
             problems.append(f'"{lost}" is nobody: {sentence}')
@@ -242,11 +249,13 @@ def _grade_objects(found: list[str], problems: list[str]) -> float:
     mentions: dict[str, list[int]] = {}
     looks: dict[str, list[tuple[str, bool]]] = {}  # noun -> (adjective, told of a thing known already)
     definite_first: dict[str, int] = {}
+    speakers = re.findall(r"\b(\w+) named\b|\b(?:said|asked) the (\w+)", " ".join(found))
+    characters = {noun for pair in speakers for noun in pair}  # "a squirrel named Tom" is no object
     for i, sentence in enumerate(found):
         words = [word.lower() for word in _WORD.findall(sentence)]
         for k, word in enumerate(words):
             noun = word if word in THINGS else word.removesuffix("s")
-            if noun not in THINGS or words[k - 1 : k] == ["of"]:  # "full of apples"
+            if noun not in THINGS or noun in characters or words[k - 1 : k] == ["of"]:  # "full of apples"
                 continue
             described = k
             while described > 0 and words[described - 1] in IDENTITY:
@@ -256,19 +265,17 @@ def _grade_objects(found: list[str], problems: list[str]) -> float:
                 definite_first[noun] = i
             mentions.setdefault(noun, []).append(i)
             looks.setdefault(noun, []).extend((adjective, known) for adjective in words[described:k])
-    half = len(found) / 2
-    main = Counter(
-        {noun: sum(i < half for i in where) for noun, where in mentions.items() if where[0] < half}
-    )
+    late = 0.6 * len(found)
+    main = [noun for noun, where in mentions.items() if where[0] < late]
     if not main:
-        problems.append("there is no object in the first half")
+        problems.append("there is no object to follow")
         return 0.0
     score = 1.0
-    most = max(main.values())
-    if not any(mentions[noun][-1] >= 0.7 * len(found) for noun in main):
+    last = max(mentions[noun][-1] for noun in main)
+    if last < 0.7 * len(found):
         problems.append("no object of the beginning is there at the end")
         score -= 0.6
-    elif not any(mentions[noun][-1] >= 0.6 * len(found) for noun in main if main[noun] >= most / 2):
+    elif not any(len(mentions[noun]) > 1 and mentions[noun][-1] >= late for noun in main):
         problems.append("the main object is forgotten")
         score -= 0.4
     for noun, told in looks.items():
@@ -276,7 +283,7 @@ def _grade_objects(found: list[str], problems: list[str]) -> float:
             problems.append(f"the {noun} changes: {' '.join(dict.fromkeys(a for a, _ in told))}")
             score -= 0.5
     for noun, first in definite_first.items():
-        if first > 0.6 * len(found):
+        if first > late:
             problems.append(f"a {noun} comes from nowhere")
             score -= 0.4
     return max(0.0, score)

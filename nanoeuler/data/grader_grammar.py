@@ -19,12 +19,13 @@ _AFTER_VERB = "DAUPMSHOGRCVQTW.,EIJ"
 # tag -> tags that may follow it; "^" begins a sentence, "." ends it, "," is a comma or other inner mark
 FOLLOWS: dict[str, str] = {
     "^": "DAPUMSHVRCWIXLQGBKJ",
-    ",": "DANUPMSHOVRCWIXLQGBFETKJ.,",
-    "D": "ANUPQEG",
-    "A": "ANPUCRTV.,",
+    ",": "DANYUPMSHOVRCWIXLQGBFETKJ.,",
+    "D": "ANYUPQEG",
+    "A": "ANYPUCRTV.,",
     "J": _AFTER_NOUN + "A",
     "N": _AFTER_NOUN,
     "U": _AFTER_NOUN + "P",
+    "Y": _AFTER_NOUN + "SH",
     "P": _AFTER_NOUN + "B",
     "M": "FXLVRCTDGQW.,",
     "S": "FXLVBCK,",
@@ -43,7 +44,7 @@ FOLLOWS: dict[str, str] = {
     "R": "DUPMOAGWVRTCJ.,",
     "C": "DSHMPUAFBGXLVRTWQIKOCEJ",
     "W": "SHDMPUFXLAVQTJ.,",
-    "I": "DANUPMSHOVRCWIXLQGBFETKJ.,",
+    "I": "DANYUPMSHOVRCWIXLQGBFETKJ.,",
 }
 # With these a bare verb or an adjective may follow a noun: "let him go", "made Tom sad", "did Tom see".
 _CAUSATIVE = frozenset(
@@ -67,6 +68,9 @@ _CAUSATIVE = frozenset(
 )
 _ASKING = frozenset(("will", "can", "did", "does", "do", "could", "would", "may", "shall"))
 _BARE_VERB_AFTER = {tag: FOLLOWS[tag] + "BA" for tag in "NUPMO"} | {tag: FOLLOWS[tag] + "B" for tag in "FB"}
+
+# In a question, what is asked may follow the subject: "are you sad", "is Tom asleep".
+_ADJECTIVE_AFTER = {tag: FOLLOWS[tag] + "AGED" for tag in "NUPMSHOJ"}
 
 _SINGULAR_BAD = frozenset(("are", "were", "have", "do", "am"))
 _PLURAL_BAD = frozenset(("is", "was", "has", "does", "am"))
@@ -159,8 +163,13 @@ def _order_problems(sentence: str, names: Set[str]) -> list[str]:
     words = set(re.findall(r"[a-z]+", sentence.lower()))
     problems = []
     for clause, begins in _clauses(sentence):
-        asks = clause.endswith("?") and words & _ASKING
-        follows = (FOLLOWS | _BARE_VERB_AFTER if asks or words & _CAUSATIVE else FOLLOWS) | {".": ".,"}
+        follows = FOLLOWS | {".": ".,"}
+        if words & _CAUSATIVE or (clause.endswith("?") and words & _ASKING):
+            follows |= _BARE_VERB_AFTER
+        elif clause.endswith("?"):
+            follows |= _ADJECTIVE_AFTER
+        if "how" in words:
+            follows["A"] += "SH"
         tags = [frozenset("^" if begins else ",")]
         for token in _TOKEN.findall(clause):
             if token[0].isalnum():

@@ -14,7 +14,7 @@ O    pronoun as object                         C    conjunction or relative (and
 V    adverb                                    W    question word
 Q    adverb of degree (very)                   I    interjection
 K    the word "not"                            L    form of "to be"
-J    indefinite pronoun (something)
+J    indefinite pronoun (something)             Y    noun of time ("that night she slept")
 ==== ========================================  ==== ========================================
 
 It is wider than the vocabulary of the built-in stories, so that a text of another origin can be judged too.
@@ -56,6 +56,10 @@ GENDERED_NOUNS = {
     ),
     **dict.fromkeys(_words("boy boys man dad father daddy grandpa brother uncle king prince"), "m"),
 }
+
+EITHER_GENDER = frozenset(
+    _words("farmer baker teacher doctor nurse neighbor child baby knight driver person")
+)
 
 COLOURS = frozenset(
     _words("red blue green yellow white black pink purple orange brown gray grey golden silver")
@@ -106,7 +110,7 @@ _NOUNS = _words(
     chance crumb dream fall feeling flash guest hall mistake net note nurse doctor baker ocean sea
     rest roar row sail shadow sign shape spring station stream tool tune twig vine well whisper
     feast hero loser leader swim climb walk talk run jump cry call drop look shout splash try cheer
-    help care love hay moss glow kind
+    help care love hay moss glow kind horn rest
     """
 )
 _BARE = _words(
@@ -124,7 +128,7 @@ _PLURALS = _words(
     men women children people mice sheep feet teeth leaves wolves knees shells berries stories
     dishes cookies others ones clothes stairs eggs pieces puppies butterflies branches wishes boxes
     benches bushes kisses lots pants shoes scissors stars cherries strawberries blueberries parties
-    families babies
+    families babies lives
     """
 )
 _ADJECTIVES = _words(
@@ -208,7 +212,7 @@ _REGULAR = _words(
     promise protect pull push race rain reach relax remember repair reply rescue rest return roar
     roll row rub rush sail save scare scratch scream search share shine shiver shout show sigh skip
     slip smell smile sneak sniff snore snow splash spot squeak squeeze start stay step stir stop
-    stretch surprise tap taste thank tie tiptoe touch trap travel trip trust try tuck tug turn twirl
+    stretch surprise talk tap taste thank tie tiptoe touch trap travel trip trust try tuck tug turn twirl
     twist use visit wag wait walk wander want warm wash watch water wave weep welcome whisper
     whistle wiggle wink wipe wish wonder work worry wrap yawn yell copy cost order pass plan please
     question realize rule shake sparkle stroll test tickle wear whirl hide amaze gift echo flow
@@ -236,14 +240,15 @@ _FUNCTION = {
     "W": "who what where when why how which",
     "I": """
         oh yes no hello hi goodbye bye hey wow ouch please ok okay boom pop crash splash woof meow tap
-        bump scratch ha hooray yay thanks thank well look help moo quack tweet shh hush ah aha oops
+        bump scratch ha beep hooray yay thanks thank well look help moo quack tweet shh hush ah aha oops
         dear sorry good wait stop
     """,
     "F": "has does had did",
     "B": "have do be",
     "G": "being having doing",
     "E": "been done had full",
-    "U": "one ones thanks",
+    "U": "one ones thanks none",
+    "Y": "day morning afternoon evening night time week year summer winter",
 }
 
 

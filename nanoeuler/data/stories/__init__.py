@@ -15,16 +15,22 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from nanoeuler.data.stories import plots_brave, plots_care, plots_friends, plots_things
+from nanoeuler.data.stories import (
+    plots_brave,
+    plots_care,
+    plots_fears,
+    plots_friends,
+    plots_things,
+    plots_wishes,
+)
 from nanoeuler.data.stories.teller import Teller
 from nanoeuler.errors import UserError
 
 END_OF_TEXT = "<|endoftext|>"
-PLOTS: tuple[Callable[[Teller], None], ...] = (
-    *plots_things.PLOTS,
-    *plots_friends.PLOTS,
-    *plots_brave.PLOTS,
-    *plots_care.PLOTS,
+PLOTS: tuple[Callable[[Teller], None], ...] = tuple(
+    plot
+    for module in (plots_things, plots_wishes, plots_friends, plots_fears, plots_brave, plots_care)
+    for plot in module.PLOTS
 )
 
 

@@ -12,21 +12,20 @@ def cast_hero(t: Teller, animals: bool = True) -> None:
     Also draws the home and the grown-up ``{g}`` who looks after the hero.
     """
     kind = t.pick(words.ANIMAL_HEROES) if animals and t.chance(0.25) else None
-    t.cast_person("", kind)
+    t.cast_person("", "f" if t.chance(0.5) else "m", kind)
     t.slots["trait"] = t.pick(words.TRAITS)
     t.slots["home"] = t.pick(words.ANIMAL_HOMES if kind else words.CHILD_HOMES)
     t.cast_grown_up()
 
 
 def cast_friend(t: Teller) -> None:
-    """Draw a friend ``{f}`` of the hero's sort: child with child, animal with another animal."""
-    hero_kind = t.slots["kind"]
+    """Draw a friend ``{f}`` of the hero's sort (child with child, animal with another animal) and of the other
+    gender, so that "he" and "she" never leave a doubt.
+    """
     kind = None
-    if hero_kind not in ("girl", "boy"):
-        kind = t.pick(words.ANIMAL_HEROES)
-        while kind == hero_kind:
-            kind = t.pick(words.ANIMAL_HEROES)
-    t.cast_person("f", kind, other_than=t.slots["h"])
+    if t.slots["kind"] not in ("girl", "boy"):
+        kind = t.pick([animal for animal in words.ANIMAL_HEROES if animal != t.slots["kind"]])
+    t.cast_person("f", "f" if t.slots["he"] == "he" else "m", kind)
 
 
 def cast_place(t: Teller) -> None:
@@ -52,10 +51,19 @@ def introduce(t: Teller) -> None:
     )
 
 
-def begin(t: Teller, scene: str, *background: str, day: str = ONE_DAY) -> None:
+def begin(
+    t: Teller,
+    scene: str,
+    *background: str,
+    sudden: str = "",
+    then: tuple[str, ...] | None = None,
+    day: str = ONE_DAY,
+    outside: bool = False,
+) -> None:
     """Introduce the hero, tell the background, then the scene of the day; or plunge into the scene at once.
 
-    ``scene`` goes on after the hero's name: "was playing {at}".
+    ``scene`` goes on after the hero's name: "was playing {at}". A story that plunges in uses ``sudden`` in its
+    place, if given, and goes on with ``then``, or else with the background.
     """
     if t.chance(0.7):
         introduce(t)
@@ -64,9 +72,12 @@ def begin(t: Teller, scene: str, *background: str, day: str = ONE_DAY) -> None:
         t.paragraph()
         t.say(day + ", {h} " + scene + ".")
     else:
-        t.say(day + ", a {trait} {kind} named {h} " + scene + ".")
-        if background:
-            t.say(*background)
+        t.say(day + ", a {trait} {kind} named {h} " + (sudden or scene) + ".")
+        follow = background if then is None else then
+        if follow:
+            t.say(*follow)
+    if outside:
+        t.maybe(0.25, "The sun was [warm|bright].", "The birds sang in the trees.", "The sky was blue.")
 
 
 def feel_sad(t: Teller) -> None:
@@ -76,6 +87,7 @@ def feel_sad(t: Teller) -> None:
         "{h} felt [very |]sad and sat down.",
         "{h} began to cry.",
         "{h} wanted to cry.",
+        "{h} did not know what to do.",
         "This made {h} [very |]sad.",
     )
 

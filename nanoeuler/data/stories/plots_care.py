@@ -1,14 +1,7 @@
-"""Plots about care: an animal in need, a seed, a rainy day, eating too much, a cart in the mud."""
+"""Plots about care: an animal in need, a rainy day, eating too much, a cart in the mud."""
 
 from nanoeuler.data.stories import words
-from nanoeuler.data.stories.common import (
-    begin,
-    cast_friend,
-    cast_hero,
-    cast_place,
-    close,
-    feel_sad,
-)
+from nanoeuler.data.stories.common import begin, cast_friend, cast_hero, cast_place, close, feel_sad
 from nanoeuler.data.stories.teller import Teller
 
 # Animal -> adjectives, trouble, what the hero does with the helper, how it says thanks.
@@ -57,17 +50,23 @@ def rescue(t: Teller) -> None:
         "{He} loved animals.",
         "{He} wanted to help everyone.",
         "{He} had a kind heart.",
+        then=(),
     )
     t.say(*trouble)
     t.say(
         '"Poor {noun}!" said {h}.',
         "{h} felt sorry for the {noun}.",
         '"I will help you," said {h} to the {noun}.',
+        '"Do not cry, little {noun}," said {h}.',
     )
     t.maybe(0.5, "But {he} could not do it alone.", "At first, the {noun} was afraid of {him}.")
     t.paragraph()
     if t.chance(0.5):
-        t.say("{He} ran home and got {g}.", '"Please come quickly!" {he} called, and {g} came.')
+        t.say(
+            "{He} ran home and got {g}.",
+            '"Please come quickly!" {he} called, and {g} came.',
+            "{He} called {g}, and {g} came at once.",
+        )
         t.slots["helper"] = t.slots["g"]
     else:
         cast_friend(t)
@@ -82,57 +81,6 @@ def rescue(t: Teller) -> None:
         "{h} and {helper} were glad, and the {thing} was their friend from that day on.",
         '"You have a good heart," said {helper}. {h} smiled at the {thing}.',
         "When it was time to say goodbye, the {thing} looked at {h}, and {he} knew that it said thank you.",
-    )
-
-
-FLOWERS = {"flower": ("red", "yellow", "blue", "white", "pink"), "rose": ("red", "white", "pink", "yellow")}
-
-
-def seed(t: Teller) -> None:
-    """A seed needs water, sun and patience before the wished flower comes."""
-    cast_hero(t)
-    t.cast_thing(FLOWERS)
-    begin(
-        t,
-        "put a [little |small |]seed in the ground",
-        "{He} wanted to have {a_thing}.",
-        "{He} wanted to grow {a_thing}.",
-        "{g} gave {him} a seed. It was the seed of {a_thing}.",
-    )
-    t.say(
-        '"Now I will wait for my {thing}," said {h}.',
-        '"Soon I will have a {noun}," said {h}.',
-        '"Grow, little seed, grow!" said {h}. "Be a {noun}!"',
-    )
-    t.say("{He} gave it water and waited.", "Every morning, {he} gave it some water.")
-    t.say(
-        "But the next day there was nothing. The day after, there was nothing too.",
-        "Days went by, but no {noun} came up.",
-    )
-    t.say(
-        '"My seed is bad," said {h}.',
-        "{h} was sad and wanted to give up.",
-        '"Why does it not grow?" asked {h}.',
-    )
-    t.paragraph()
-    t.say(
-        '"A seed needs time," said {g}. "Give it water and sun, and wait."',
-        '"It is asleep under the ground," said {g}. "You must wait."',
-    )
-    t.say(
-        "So {h} did not give up.", "So {h} waited and sang to the seed.", "{h} gave it water day after day."
-    )
-    t.maybe(
-        0.6, "One night, it rained, and then the sun came out.", "The sun was warm, and the rain was soft."
-    )
-    t.say("Then one morning, {he} saw a little green leaf!", "At last, a green leaf came out of the ground!")
-    t.say("It grew and grew, and soon there was {a_thing}.", "A week later, it was {a_thing}.")
-    close(
-        t,
-        "{h} gave the {thing} to {g}, and they were both very happy.",
-        '"I waited, and it came," said {h}. {he} was very proud of the {thing}.',
-        "{h} learned that good things need time, and {he} loved the {thing} very much.",
-        "Every day, {h} sat next to the {thing} and smiled.",
     )
 
 
@@ -156,12 +104,22 @@ def rainy_day(t: Teller) -> None:
         "wanted to take {his} {thing} to the {place}",
         "{He} had a new toy. It was {a_thing}.",
         "{He} had {a_thing}, and {he} wanted to show it to {his} friends.",
+        sudden="wanted to play with {a_thing} {at}",
+        then=(),
         day="One [day|morning]",
     )
     if t.chance(0.5):
         t.say("{h} put on {his} coat.", "{h} was very excited.")
-    t.say("But then it began to rain.", "But the sky was gray, and soon it rained hard.")
-    t.say('"Now I cannot play outside," said {h}.', '"Rain, rain, go away!" said {h}.')
+    t.say(
+        "But then it began to rain.",
+        "But the sky was gray, and soon it rained hard.",
+        "Just then, the wind came, and it rained and rained.",
+    )
+    t.say(
+        '"Now I cannot play outside," said {h}.',
+        '"Rain, rain, go away!" said {h}.',
+        "{h} stood at the window and looked at the rain.",
+    )
     feel_sad(t)
     t.paragraph()
     t.say(
@@ -170,7 +128,11 @@ def rainy_day(t: Teller) -> None:
     )
     t.say('"I have an idea," said {g}. "Let us {idea}."', '"We can {idea}," said {g}.')
     t.say(f"{done}. It was a lot of fun.", f"{done}. They forgot the rain.")
-    t.say("Then the rain stopped, and the sun came out.", '"Look, the sun is back!" said {f}.')
+    t.say(
+        "Then the rain stopped, and the sun came out.",
+        "Soon the clouds were gone, and the sky was blue again.",
+        '"Look, the sun is back!" said {f}.',
+    )
     close(
         t,
         "So {h} and {f} went to the {place} and played with the {thing} until night.",
@@ -196,12 +158,13 @@ def too_much(t: Teller) -> None:
     )
     t.say(
         '"The {noun} is for the party," said {g}. "Please wait."',
-        '{g} said, "Wait for {f}. We will all eat the {noun} together."',
+        '{g} said, "Wait for your friend {f}. We will all eat the {noun} together."',
         '"It is for you and your friend {f}," said {g}. "You must wait."',
     )
     t.say("Then {g} went out.", "{h} wanted to wait, but it was hard.", "But the {noun} looked so good.")
     t.say(
         '"I will only take a little," thought {h}.',
+        '"No one will see it," thought {h}.',
         '"One small bite is not bad," thought {h}.',
     )
     t.say(
@@ -215,11 +178,14 @@ def too_much(t: Teller) -> None:
         'Soon {his} friend {f} came. "Where is the {noun}?" asked {f}.',
     )
     t.say(
-        '"I ate it all," said {h}. "I am sorry."', "{h} looked down and told the truth. {he} was very sorry."
+        '"I ate it all," said {h}. "I am sorry."',
+        "{h} looked down and told the truth. {he} was very sorry.",
+        '"It was so good that I ate it all," said {h}. "I am sorry."',
     )
     t.say(
         '"Thank you for telling the truth," said {g}. "Tomorrow you can help me make a new one."',
         '"Next time, you must share," said {g}. "Let us make a new one together."',
+        '"It is not good to eat it all," said {g}. "We will make a new one."',
     )
     t.say("So {h} helped {g} to make another {noun}.", "The next day, {h} worked hard in the kitchen.")
     close(
@@ -240,23 +206,31 @@ def stuck_cart(t: Teller) -> None:
     begin(
         t,
         "took {a_thing} full of {load} to [town|the market]",
-        "{He} had a little garden with {his} {gkind}.",
+        "{He} had a little garden with {g}.",
         "{He} wanted to sell {load} in town.",
+        then=("{He} wanted to sell them all.", "They were from {his} own garden."),
+        outside=True,
     )
     t.say(
         "On the way, {he} met a {fkind} named {f}, who was hungry.",
         'A {fkind} named {f} sat by the road. "I am so hungry," said {f}.',
     )
-    t.say("{h} gave {f} some {load}.", '"Take some {load}," said {h}. "I have a lot."')
+    t.say(
+        "{h} gave {f} some {load}.",
+        '"Take some {load}," said {h}. "I have a lot."',
+        '"You can have some {load}," said {h}.',
+    )
     t.maybe(0.6, '"Thank you! You are kind," said {f}.')
     t.paragraph()
     t.say(
         "Then it rained, and the {noun} got stuck in the mud.",
         "Soon the road was bad, and the {noun} got stuck in a hole.",
+        "Then a wheel fell into a hole, and the {noun} was stuck.",
     )
     t.say(
         "{h} pushed and pushed, but the {noun} did not move.",
         "{h} pulled as hard as {he} could, but it did not help.",
+        "{h} pushed as hard as {he} could, but it was too heavy.",
     )
     t.maybe(0.5, '"What can I do now?" said {h}.', "{h} was tired and sad.")
     t.say(
@@ -266,6 +240,7 @@ def stuck_cart(t: Teller) -> None:
     t.say(
         '"You helped me, and now I will help you," said {f}.',
         '"One, two, three, push!" said {f}.',
+        '"I am strong," said {f}. "Let us push."',
     )
     t.say(
         "They pushed together, and the {thing} came out.",
@@ -279,4 +254,9 @@ def stuck_cart(t: Teller) -> None:
     )
 
 
-PLOTS = (rescue, seed, rainy_day, too_much, stuck_cart)
+PLOTS = (
+    rescue,
+    rainy_day,
+    too_much,
+    stuck_cart,
+)

@@ -1,4 +1,4 @@
-"""Plots about a thing: lost, fought over, out of reach, earned, broken, given away."""
+"""Plots about a thing: lost, fought over, broken, given away."""
 
 from nanoeuler.data.stories import words
 from nanoeuler.data.stories.common import (
@@ -25,18 +25,31 @@ def lost_thing(t: Teller) -> None:
         "{g} had given {him} {a_thing}, and {he} loved it very much.",
         "{He} had {a_thing}. {he} loved it more than anything.",
         "{He} had {a_thing}. It was the best thing that {he} had.",
+        sudden="[took {a_thing} to the {place}|went to the {place} with {a_thing}]",
+        then=("It was a gift from {g}.", "{He} loved the {noun} more than anything."),
+        outside=True,
     )
     t.say(
-        "{He} [ran|jumped|danced] and played [all day|for a long time]. "
+        "{h} [ran|jumped|danced] and played [all day|for a long time]. "
         "When it was time to go home, the {noun} was gone.",
-        "{He} put the {noun} down to play with some [leaves|stones|birds]. When {he} came back, it was gone.",
-        "{He} played until the sun was low. Then {he} looked around, and the {noun} was not there.",
-        "{He} played so [hard|long] that {he} forgot the {noun}. Then {he} could not find it.",
+        "{h} put the {noun} down to play with some [leaves|stones|birds]. When {he} came back, it was gone.",
+        "{h} played until the sun was low. Then {he} looked around, and the {noun} was not there.",
+        "{h} played so [hard|long] that {he} forgot the {noun}. Then {he} could not find it.",
+        "On the way, {h} stopped to look at [a bug|some ducks|the clouds]. Then {he} saw that the {noun} was gone.",
     )
-    t.maybe(0.6, '"Oh no!" said {h}. "Where is my {thing}?"', '"My {noun} is lost!" said {h}.')
+    t.maybe(
+        0.6,
+        '"Oh no!" said {h}. "Where is my {thing}?"',
+        '"My {noun} is lost!" said {h}.',
+        '"My {thing} is not here!" said {h}.',
+    )
     feel_sad(t)
     t.paragraph()
-    t.say("{He} looked {spot1}, but it was not there.", "First {he} looked {spot1}, but there was nothing.")
+    t.say(
+        "{He} looked {spot1}, but it was not there.",
+        "First {he} looked {spot1}, but there was nothing.",
+        "{h} ran back and looked {spot1}. The {noun} was not there.",
+    )
     t.maybe(
         0.7,
         "Then {he} looked {spot2}, but {he} only found [a stone|some leaves|a small bug].",
@@ -58,15 +71,18 @@ def _found_by_friend(t: Teller) -> None:
     t.say(
         'Then {his} friend {f} came by. "What is wrong?" asked {f}.',
         'A {fkind} named {f} saw {him} and asked, "Why are you sad?"',
+        "{His} friend {f} heard {him} and came over.",
     )
     t.say('"I lost my {thing}," said {h}.', "{h} told {f} about the {noun}.")
     t.say(
         '"Do not cry. I will help you," said {f}.',
         '"Let us look together," said {f}. "Four eyes are better than two."',
+        '"We will find it," said {f}. "I know we will."',
     )
     t.say(
         "They looked and looked. At last, {f} looked {spot3}. There was the {thing}!",
         "So they looked {at} together. Soon {f} found the {thing} {spot3}.",
+        '{f} looked {spot3} and called, "I found it!" It was the {thing}.',
     )
     give_thanks(t, "f")
 
@@ -76,6 +92,7 @@ def _found_by_grown_up(t: Teller) -> None:
     t.say(
         '"Let us think," said {g}. "Where did you play last?"',
         '"Do not cry," said {g}. "Where did you see it last?"',
+        '"We will find it," said {g}. "Think about where you were."',
     )
     t.say(
         "{h} thought hard. Then {he} ran and looked {spot3}, and there was the {thing}!",
@@ -88,11 +105,13 @@ def _found_by_bird(t: Teller) -> None:
     t.say(
         'A little bird sang from a tree, "I saw it! I saw it! Look {spot3}!"',
         'Then a bird came down and said, "I know where it is. Look {spot3}."',
+        '"Do not be sad," said a little bird. "Your {noun} is {spot3}."',
     )
     t.say("{h} ran and looked {spot3}. There was the {thing}!", "{h} looked {spot3} and found the {thing}.")
     t.say(
         '"Thank you, little bird!" said {h}. The bird sang a happy song.',
         "{h} gave the bird some bread to say thank you.",
+        "{h} thanked the bird and danced.",
     )
 
 
@@ -100,10 +119,12 @@ def _found_by_dog(t: Teller) -> None:
     t.say(
         "Then {his} dog began to bark and ran away. {h} ran after the dog.",
         "{His} dog wanted to help. It put its nose to the ground and ran.",
+        "But {his} dog was clever. It put its nose to the ground and ran.",
     )
     t.say(
         "The dog stopped {spot3}, and there was the {thing}!",
         "The dog looked {spot3} and came back with the {thing}.",
+        "Soon the dog found the {thing} {spot3}.",
     )
     t.say('"Good dog!" said {h}, and {he} hugged the dog.', "{h} laughed and gave the dog a big hug.")
 
@@ -119,158 +140,60 @@ def share_the_toy(t: Teller) -> None:
         "[was playing {at} with a friend named {f}|and {his} friend {f} were playing {at}]",
         "{He} had {a_thing} that {he} loved.",
         "{g} had just given {him} {a_thing}.",
+        outside=True,
     )
     t.say(
         "{f} saw the {thing} and wanted to play with it too.",
         '"Can I play with the {thing}?" asked {f}.',
         '"What a [nice|good] {noun}!" said {f}. "Can I have it for a moment?"',
+        "{f} had no toy and wanted to play with the {thing} too.",
     )
     t.say(
-        '"No, it is mine!" said {h}[ and held the {noun} tight|].',
+        '"No, it is mine!" said {h}[, and {he} held the {noun} tight|].',
         '"No!" said {h}. "I want to play with it alone."',
+        '"Go away, {f}!" said {h}. "This is my {noun}."',
     )
     t.say(
-        "{f} pulled the {noun}, and {h} pulled it back. [They were both angry.|]",
+        "{f} pulled the {noun}, and {h} pulled it back.[ They were both angry.|]",
         "{f} felt sad and sat down {spot1}.",
         "{f} began to cry and went away.",
+        "{f} looked down and did not say a word.",
     )
     t.paragraph()
-    t.say("{g} heard them and came over.", "{g} saw it all and came to {h}.")
+    t.say(
+        "{g} heard them and came over.",
+        "{g} saw it all and came to {h}.",
+        "{g} saw that {f} was not happy and came over.",
+    )
     t.say(
         '"A toy is more fun with a friend," said {g}.',
         '"You can take turns," said {g}. "That is fair."',
         '"How would you feel?" asked {g}.',
+        '"Think about how {f} feels," said {g}.',
+        '"Good friends share," said {g}.',
     )
     t.say(
         "{h} thought about it and felt bad.",
         "{h} looked at {f} and felt sorry.",
         "{h} was quiet for a moment. Playing alone was no fun.",
+        "{h} knew that {g} was right.",
     )
     t.say(
         '"I am sorry, {f}," said {h}. "You can have a turn."',
         'So {h} gave the {noun} to {f} and said, "You can play with it now."',
+        '"Do you want to play with it?" {h} asked {f}. "Yes, please!" said {f}.',
     )
     t.say(
         "{f} smiled, and they played with the {thing} together.",
         "{f} was happy. They took turns until the sun went down.",
+        "{f} laughed, and soon they both played with the {thing}.",
     )
     close(
         t,
         "From that day on, {h} and {f} always shared the {thing}.",
         "{h} learned that the {thing} was more fun with a friend.",
+        "{h} and {f} were good friends again, and the {thing} was for both of them.",
         "Now the {noun} made both {h} and {f} happy, and that was the best of all.",
-    )
-
-
-FRUIT = {
-    "apple": ("red", "green", "big"),
-    "pear": ("yellow", "green", "big"),
-    "plum": ("purple", "big", "red"),
-}
-
-
-def out_of_reach(t: Teller) -> None:
-    """A fruit hangs too high; jumping fails; a ladder or a friend's back helps."""
-    cast_hero(t)
-    t.cast_thing(FRUIT)
-    begin(
-        t,
-        "saw {a_thing} [high |]up in a [tall|big] tree",
-        "{He} loved to eat fruit.",
-        "{He} was always hungry.",
-    )
-    t.say(
-        '"I want that {noun}!" said {h}.',
-        "{He} wanted to eat the {noun} very much.",
-        '"That {noun} looks so good," said {h}.',
-    )
-    t.paragraph()
-    t.say(
-        "{h} jumped as high as {he} could, but {he} could not reach it.",
-        "But the {noun} was too high. {he} jumped and jumped, but it did not help.",
-    )
-    t.maybe(
-        0.6,
-        "{He} tried to climb the tree, but {he} slid down again.",
-        "{He} shook the tree, but the {noun} did not fall.",
-    )
-    t.maybe(0.5, "{h} was [very |]sad.", "{h} sat down under the tree.")
-    if t.chance(0.5):
-        cast_friend(t)
-        t.say("Just then, {his} friend {f} came by.", "Then a {fkind} named {f} walked by.")
-        t.say('"Stand on my back," said {f}.', '"I can help you. Climb on my back," said {f}.')
-        t.say(
-            "{h} stood on the back of {f} and took the {thing} from the tree.",
-            "Now {h} was tall. {he} took the {thing} with a laugh.",
-        )
-        helper = "f"
-    else:
-        t.say("{h} went home and asked {g} for help.", "{g} saw {him} and came over.")
-        t.say('"We need a ladder," said {g}.', '"I know what to do," said {g}, and {ghe} got a ladder.')
-        t.say(
-            "{g} held the ladder, and {h} climbed up. {he} took the {thing}!",
-            "{h} climbed up the ladder step by step and took the {thing}.",
-        )
-        helper = "g"
-    give_thanks(t, helper)
-    t.slots["helper"] = t.slots[helper]
-    close(
-        t,
-        "{h} gave half of the {noun} to {helper}. It was sweet, and they were very happy.",
-        "They shared the {noun}. {h} learned that it is good to ask for help.",
-        "They sat under the tree and ate the {noun} together.",
-        "The {thing} was sweet, and {h} and {helper} ate it together under the tree.",
-    )
-
-
-JOBS = (
-    "swept the floor", "washed the dishes", "fed the hens", "carried water", "cleaned the windows",
-    "picked apples", "made the beds",
-)  # fmt: skip
-
-
-def earn_it(t: Teller) -> None:
-    """The hero wishes for a thing in a shop, has no money, and works for it."""
-    cast_hero(t)
-    t.cast_thing(words.TOYS if t.chance(0.5) else words.BELONGINGS)
-    begin(
-        t, "saw {a_thing} in [a|the] shop", "{He} loved to look at new things.", "{He} liked to walk to town."
-    )
-    t.say(
-        '"I want that {noun} so much," said {h}.',
-        "{He} wished for the {noun} with all {his} heart.",
-        "It was the best {noun} that {he} had ever seen.",
-    )
-    t.say(
-        "But {he} had no money.",
-        "{He} looked for some money, but {he} only had [one coin|two coins].",
-        "But the {noun} cost ten coins, and {he} had only one.",
-    )
-    t.maybe(0.5, "{h} was [very |]sad.", "{h} went home and was quiet.")
-    t.paragraph()
-    t.say(
-        '"How can I get the {noun}?" {he} asked {g}.',
-        '{g} asked, "What is wrong?" "I have no money for the {noun}," said {h}.',
-    )
-    t.say('"You can work for it," said {g}.', '"If you help me, I will give you some coins," said {g}.')
-    t.slots["job1"], t.slots["job2"], t.slots["job3"] = t.some(JOBS, 3)
-    t.say("So {h} {job1} and {job2}.", "{h} {job1}. Then {he} {job2}.", "First {h} {job1}. Then {he} {job2}.")
-    t.maybe(0.5, "The next day, {h} {job3} too.")
-    t.maybe(0.5, "It was hard work, but {h} did not stop.", "{He} was tired, but {he} did not give up.")
-    t.say(
-        '"Good work!" said {g}, and {ghe} gave {him} [ten|some] coins.',
-        "At last, {g} gave {him} [ten|some] coins for all {his} work.",
-    )
-    t.say(
-        "{h} ran to the shop and bought the {thing}.",
-        "{h} ran to the shop. Soon {he} came out with the {thing}.",
-    )
-    close(
-        t,
-        "{He} was proud, because {he} had worked for the {noun}.",
-        "From that day on, {h} knew that good things take work, and {he} loved {his} {thing}.",
-        "{h} showed the {noun} to {g} and was very proud.",
-        "{h} loved the {thing} even more, because {he} had worked for it.",
     )
 
 
@@ -281,10 +204,12 @@ FRAGILE = {
     "lamp": ("green", "old", "yellow"),
     "bowl": ("blue", "red", "old"),
 }
+
+
 ACCIDENTS = (
     ("was playing with a ball in the house", "The ball hit the {thing}", "played with a ball"),
-    ("was running in the house", "{He} ran into the table and hit the {thing}", "ran"),
-    ("was dancing in the kitchen", "{He} turned around and hit the {thing}", "danced"),
+    ("was running in the house", "{h} ran into the table and hit the {thing}", "ran"),
+    ("was dancing in the kitchen", "{h} turned around and hit the {thing}", "danced"),
 )
 
 
@@ -296,17 +221,18 @@ def broken_thing(t: Teller) -> None:
     begin(
         t,
         scene,
-        "{His} {gkind} had {a_thing} that {ghe} loved.",
-        "On the table stood {a_thing}. It was a gift for {his} {gkind}.",
+        "{g} had {a_thing} that {ghe} loved.",
+        "On the table stood {a_thing}. It was a gift for {g}.",
     )
     t.say(accident + ", and it [fell on the floor|fell down] and broke.")
-    t.maybe(0.5, '"Oh no!" said {h}.', '"This is bad!" said {h}.')
+    t.maybe(0.5, '"Oh no!" said {h}.', '"This is bad!" said {h}.', '"Oh, the {noun}!" said {h}.')
     t.say("{h} was afraid that {g} would be angry.", "{h} did not know what to do.")
     t.paragraph()
     t.say(
         "{He} wanted to hide under the bed.",
         "{He} hid the {noun} under the bed and was very quiet.",
         "{He} wanted to say that the dog did it, but that was not true.",
+        "{He} wanted to run away, but {he} did not.",
     )
     t.say('Soon {g} came home. "What happened to my {noun}?" asked {g}.', '"Where is my {thing}?" asked {g}.')
     t.say(
@@ -318,8 +244,14 @@ def broken_thing(t: Teller) -> None:
         '{g} was quiet for a moment. Then {ghe} smiled and said, "Thank you for telling the truth."',
         '{g} hugged {him} and said, "I am not angry. You told the truth."',
         '"I am sad about the {noun}," said {g}, "but I am glad that you told me."',
+        '"You did the right thing," said {g}. "The truth is better than a {noun}."',
     )
-    t.maybe(0.7, "They fixed the {noun} together.", "Then they put the {noun} together again.")
+    t.maybe(
+        0.7,
+        "They fixed the {noun} together.",
+        "Then they put the {noun} together again.",
+        "They worked on it all day, and then the {noun} was fixed.",
+    )
     close(
         t,
         "From that day on, {h} always told the truth, and {he} never {game} near the {noun} again.",
@@ -341,13 +273,16 @@ def given_away(t: Teller) -> None:
         "took a walk with {his} {thing}",
         "{g} had given {him} {a_thing}.",
         "{He} had {a_thing} that {he} loved very much.",
+        sudden="took a walk with {a_thing}",
+        then=("It was a gift from {g}.", "{He} loved the {noun} very much."),
         day="One rainy day" if rain else "One [winter|cold] day",
     )
     if not rain:
-        t.maybe(0.5, "There was snow everywhere.", "The wind was cold.")
+        t.maybe(0.5, "There was snow everywhere.", "It was very cold outside.", "The wind was cold.")
     t.say(
         "On the way, {he} saw a {fkind} named {f}, who was [very |]{bad}.",
         "Under a tree sat a {fkind} named {f}. {f} was {bad} and sad.",
+        "Then {he} met a {fkind} named {f}, who was {bad} and had no {noun}.",
     )
     t.say(
         '"I am so {bad}," said {f}. "I have no {noun}."',
@@ -356,19 +291,28 @@ def given_away(t: Teller) -> None:
     t.paragraph()
     t.say(
         "{h} thought about it. {he} loved the {noun}, but {he} did not want {f} to be {bad}.",
-        "{h} held the {noun} tight. Then {he} looked at {f} again.",
+        "{h} held the {noun} tight and looked at {f} again.",
         "{h} felt sorry for {f}.",
+        '"{f} is {bad}, and I am not," thought {h}.',
     )
     t.say(
         '"Take my {noun}," said {h}. "You need it more."',
         'Then {h} gave {f} the {thing}. "It is for you," {he} said.',
     )
-    t.say("{f} smiled a big smile.", '"Thank you, {h}! You are so kind," said {f}.')
+    t.say(
+        "{f} smiled a big smile.",
+        "{f} was so happy that {fhe} danced.",
+        '"Thank you, {h}! You are so kind," said {f}.',
+    )
     t.pick((_new_one, _shared_walk))(t)
 
 
 def _new_one(t: Teller) -> None:
-    t.say("{h} came home {bad}, but {his} heart was warm.", "{h} ran home as fast as {he} could.")
+    t.say(
+        "{h} came home {bad}, but {his} heart was warm.",
+        "{h} ran home as fast as {he} could.",
+        "{h} walked home and was happy.",
+    )
     t.say(
         '"You did a kind thing," said {g}, and {ghe} gave {him} a new {noun}.',
         '{g} heard what {he} had done. "I am proud of you," said {g}.',
@@ -382,18 +326,25 @@ def _new_one(t: Teller) -> None:
 
 def _shared_walk(t: Teller) -> None:
     t.say(
-        '"Come home with me," said {f}. "We have warm soup."',
-        '"Now you are {bad}," said {f}. "Let us share the {noun}."',
+        "So {f} took {h} home for some warm soup.",
+        "Now {h} was {bad} too, so {f} shared the {noun} with {him}.",
     )
     t.say(
-        "So they walked home together, side by side.",
+        "They walked together, side by side.",
         "They sat close together, and soon they were both warm.",
+        "They talked and laughed all the way.",
     )
     close(
         t,
         "From that day on, {h} and {f} shared the {thing} and were good friends.",
         "{h} shared the {noun} that day, and {he} got a friend.",
+        "{h} gave {f} the {noun} that day, and {f} was a good friend from then on.",
     )
 
 
-PLOTS = (lost_thing, share_the_toy, out_of_reach, earn_it, broken_thing, given_away)
+PLOTS = (
+    lost_thing,
+    share_the_toy,
+    broken_thing,
+    given_away,
+)

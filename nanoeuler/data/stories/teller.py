@@ -115,22 +115,16 @@ class Teller:
 
     # Casting
 
-    def cast_person(self, prefix: str, kind: str | None = None, other_than: str = "") -> None:
-        """Draw a name and its gender: slots ``{h} {he} {him} {his} {kind}``, each behind ``prefix``."""
-        gender = "f" if self.chance(0.5) else "m"
-        names = words.GIRLS if gender == "f" else words.BOYS
-        name = self.pick(names)
-        while name == other_than:
-            name = self.pick(names)
-        key = prefix or "h"
-        self.slots[key] = name
+    def cast_person(self, prefix: str, gender: str, kind: str | None = None) -> None:
+        """Draw a name of gender "f" or "m": slots ``{h} {he} {him} {his} {kind}``, each behind ``prefix``."""
+        self.slots[prefix or "h"] = self.pick(words.GIRLS if gender == "f" else words.BOYS)
         self._pronouns(prefix, gender)
         self.slots[prefix + "kind"] = kind or ("girl" if gender == "f" else "boy")
 
     def cast_grown_up(self) -> None:
-        """Draw who looks after the hero: ``{g}`` is "Mom", ``{gkind}`` is "mom", pronouns ``{ghe}`` ..."""
+        """Draw who looks after the hero: ``{g}`` is "Mom", with pronouns ``{ghe} {ghim} {ghis}``."""
         name, gender = self.pick(words.GROWN_UPS)
-        self.slots["g"], self.slots["gkind"] = name, name.lower()
+        self.slots["g"] = name
         self._pronouns("g", gender)
 
     def _pronouns(self, prefix: str, gender: str) -> None:

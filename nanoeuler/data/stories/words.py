@@ -7,14 +7,10 @@ Everything here is plain data. Adjectives are listed with the nouns that can bea
 story has a soft key or a brave cup.
 """
 
-GIRLS = (
-    "Lily", "Mia", "Anna", "Emma", "Sara", "Zoe", "Ruby", "Nora",
-    "Ella", "Maya", "Lucy", "Amy", "Kate", "Nina", "Leah", "Clara",
-)  # fmt: skip
-BOYS = (
-    "Tom", "Ben", "Max", "Sam", "Leo", "Tim", "Jack", "Finn",
-    "Noah", "Omar", "Adam", "Hugo", "Luke", "Dan", "Theo", "Ravi",
-)  # fmt: skip
+# Six and six: in the time that the demo has, a very small model learns to carry one of twelve names through a
+# story, and does not with thirty-two.
+GIRLS = ("Lily", "Mia", "Zoe", "Emma", "Ruby", "Nora")
+BOYS = ("Tom", "Ben", "Max", "Sam", "Leo", "Jack")
 
 PRONOUNS = {"f": ("she", "her", "her"), "m": ("he", "him", "his")}  # subject, object, possessive
 
