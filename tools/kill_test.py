@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoeuler.data.prepare import prepare
+from nanoeuler.errors import UserError
 from nanoeuler.model.gpt import GPT
 from nanoeuler.tokenizer import CharTokenizer
 from nanoeuler.training import TrainConfig, find_model, train
@@ -64,8 +65,13 @@ def kill_test(
         counts["kills"] += 1
         beside = {p.name for p in run.path.iterdir() if p.name.endswith((".new", ".old"))}
         counts["leftovers"] += bool(beside)
-        counts["gaps"] += not run.last.exists() or not run.best.exists()
-        found = find_model(run.path, "last")
+        counts["gaps"] += not run.last.exists()
+        try:
+            found = find_model(run.path, "last")
+        except UserError:
+            assert step == 0, "the checkpoint is gone"
+            say(f"kill {counts['kills']:3} before the first checkpoint")
+            continue
         GPT.from_pretrained(found.folder, device=device)
         assert found.step is not None and found.step >= step, f"went back from step {step} to {found.step}"
         step = found.step
