@@ -7,14 +7,14 @@ Everything here is plain data. Adjectives are listed with the nouns that can bea
 story has a soft key or a brave cup.
 """
 
-# Six and six: in the time that the demo has, a very small model learns to carry one of twelve names through a
-# story, and does not with thirty-two.
+# Six and six, and two grown-ups: in the three million tokens that the demo has time for, a model of one million
+# parameters learns to carry one of twelve names through a story; with thirty-two names it did not.
 GIRLS = ("Lily", "Mia", "Zoe", "Emma", "Ruby", "Nora")
 BOYS = ("Tom", "Ben", "Max", "Sam", "Leo", "Jack")
 
 PRONOUNS = {"f": ("she", "her", "her"), "m": ("he", "him", "his")}  # subject, object, possessive
 
-GROWN_UPS = (("Mom", "f"), ("Dad", "m"), ("Grandma", "f"), ("Grandpa", "m"))
+GROWN_UPS = (("Mom", "f"), ("Dad", "m"))
 
 ANIMAL_HEROES = ("rabbit", "fox", "bear", "mouse", "duck", "frog", "squirrel", "cat", "pig", "goat")
 TRAITS = ("little", "kind", "young", "happy", "cheerful", "brave", "clever", "small", "funny", "gentle")
