@@ -4,6 +4,7 @@ import math
 import struct
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from nanoeuler.data.dataset import Dataset, has_split
 from nanoeuler.data.loader import Loader, eval_batches
 from nanoeuler.data.permutation import Permutation, hash64
-from nanoeuler.data.shards import write_nanogpt, write_shard
+from nanoeuler.data.shards import TokenFile, write_nanogpt, write_shard
 from nanoeuler.errors import UserError
 
 
@@ -262,3 +263,21 @@ def test_ids_are_checked_against_the_vocabulary(tmp_path, monkeypatch):
         dataset.check_ids(79)
     with pytest.raises(UserError, match=r"x_train_000000\.bin: token id 20 at position 20 "):
         dataset.check_ids(20)
+
+
+def test_windows_can_begin_where_documents_do():
+    """With a separator, each window starts right after one, or at the file's start, whenever it can."""
+    rng = np.random.default_rng(3)
+    T, eot = 16, 9
+    tokens = np.concatenate([np.append(rng.integers(0, 9, rng.integers(3, 14)), eot) for _ in range(200)])
+    dataset = Dataset((TokenFile(Path("documents.bin"), tokens.astype(np.uint16), "nanogpt"),), "train")
+    starts = {0, *(np.flatnonzero(tokens == eot) + 1)}
+    loader = Loader(dataset, B=3, T=T, seed=5, separator=eot)
+    seen = set()
+    for step in range(60):
+        x, y = loader.batch(step)
+        for row, target in zip(x, y):
+            places = [s for s in range(len(tokens) - T) if (tokens[s : s + T] == row).all()]
+            assert any(s in starts and (tokens[s + 1 : s + T + 1] == target).all() for s in places)
+            seen.update(places)
+    assert len(seen & starts) > 80  # not the same few again and again

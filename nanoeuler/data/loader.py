@@ -25,7 +25,9 @@ Batch = tuple[np.ndarray, np.ndarray]
 class Loader:
     """Random-order batches of ``B`` windows of ``T`` tokens; ``y`` is ``x`` shifted by one.
 
-    A batch may span two epochs, so that no window is dropped. Raises UserError if no file of ``dataset`` holds a
+    A batch may span two epochs, so that no window is dropped. With ``separator`` (the id of end-of-text), a window moves
+    on to the first document that begins within it, so that a short document is never seen without its beginning;
+    tokens then are no longer visited exactly once an epoch. Raises UserError if no file of ``dataset`` holds a
     single window of T+1 tokens.
 
     >>> from pathlib import Path
@@ -37,10 +39,13 @@ class Loader:
     ((2, 4), True, 24)
     """
 
-    def __init__(self, dataset: Dataset, B: int, T: int, seed: int, shuffle: bool = True) -> None:
+    def __init__(
+        self, dataset: Dataset, B: int, T: int, seed: int, shuffle: bool = True, separator: int | None = None
+    ) -> None:
         if B < 1 or T < 1:
             raise UserError(f"batch size and block size must be at least 1, got {B} and {T}")
         self.dataset, self.B, self.T, self.seed, self.shuffle = dataset, B, T, seed, shuffle
+        self.separator = separator
         self._tokens = [file.tokens for file in dataset.files]
         # Windows a file gives at *every* start below T, so that all epochs are equally long. A file too short
         # for that gives one window, and starts it where it still fits.
@@ -74,6 +79,8 @@ class Loader:
             epoch, position = divmod(step * self.B + b, self.windows_per_epoch)
             file, start = self._window(epoch, position)
             tokens = self._tokens[file]
+            if self.separator is not None:
+                start = self._document_start(tokens, start)
             x[b] = tokens[start : start + T]
             y[b] = tokens[start + 1 : start + T + 1]
         return x, y
@@ -92,6 +99,14 @@ class Loader:
         file = bisect_right(self._ends, position)
         window = position - (self._ends[file] - self._counts[file])
         return file, self._starts(epoch)[file] + window * self.T
+
+    def _document_start(self, tokens: np.ndarray, start: int) -> int:
+        """Where the first document begins that lies in the window at ``start``; ``start`` if there is none that fits."""
+        if start == 0:
+            return 0
+        latest = min(start + self.T, len(tokens) - self.T) - 1  # the last separator after which T+1 tokens follow
+        found = np.flatnonzero(tokens[start - 1 : latest] == self.separator)
+        return start + int(found[0]) if len(found) else start
 
     def _compute_order(self, epoch: int) -> Permutation:
         return Permutation(self.windows_per_epoch, (self.seed, epoch))

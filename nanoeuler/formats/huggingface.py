@@ -114,7 +114,7 @@ def config_json(config: GPTConfig, dtype: str = "float32", eos_token_id: int | N
         "n_inner": None,
         "activation_function": "gelu_new",
         "layer_norm_epsilon": LAYER_NORM_EPSILON,
-        "initializer_range": 0.02,
+        "initializer_range": config.init_std,
         "resid_pdrop": config.dropout,
         "embd_pdrop": config.dropout,
         "attn_pdrop": config.dropout,
@@ -145,7 +145,8 @@ def read_config(folder: Path) -> GPTConfig:
         raise UserError(f"{path}: n_inner {inner!r} is not supported: only 4 x n_embd")
     sizes = {ours: d[ours] for ours in ("vocab_size", "n_embd", "n_layer", "n_head")}
     try:
-        return GPTConfig(**sizes, block_size=d["n_positions"], dropout=d["resid_pdrop"])
+        fresh = {"init_std": d["initializer_range"]} if "initializer_range" in d else {}
+        return GPTConfig(**sizes, block_size=d["n_positions"], dropout=d["resid_pdrop"], **fresh)
     except (UserError, TypeError) as error:
         raise UserError(f"{path}: {error}") from None
 

@@ -93,7 +93,7 @@ class Layout:
 def init_parameters(config: GPTConfig, seed: int) -> np.ndarray:
     """A fresh GPT-2 as a flat float32 buffer (n_params,).
 
-    Weights and embeddings are normal with standard deviation 0.02; the two projections back into the residual
+    Weights and embeddings are normal with standard deviation ``init_std`` (GPT-2's is 0.02); the two projections back into the residual
     stream are scaled by ``1/sqrt(2 n_layer)``, so that the sum of 2 n_layer branches keeps its variance (Radford
     et al. 2019, section 2.3). Gains are 1 and biases 0. Each tensor draws from a stream of its own, keyed by
     its name, so the numbers do not depend on the order of the tensors.
@@ -104,7 +104,7 @@ def init_parameters(config: GPTConfig, seed: int) -> np.ndarray:
         if view.ndim == 2:
             stream = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
             rng = np.random.Generator(np.random.Philox(key=[seed, stream]))
-            std = 0.02 / math.sqrt(2 * config.n_layer) if name.endswith("c_proj.weight") else 0.02
+            std = config.init_std / (math.sqrt(2 * config.n_layer) if name.endswith("c_proj.weight") else 1.0)
             view[...] = rng.standard_normal(view.shape, dtype=np.float32) * np.float32(std)
         elif name.endswith("weight"):
             view[...] = 1.0

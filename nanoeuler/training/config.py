@@ -21,6 +21,7 @@ from nanoeuler.model.config import GPTConfig
 from nanoeuler.training.presets import PRESETS
 
 SCHEDULES = ("cosine", "linear", "constant", "wsd")
+WINDOWS = ("anywhere", "document")
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,13 @@ class TrainConfig:
     block_size: int | None = None  # longest context
     vocab_size: int | None = None  # None: the size of the data's tokenizer
     dropout: float = 0.0
+    init_std: float = 0.02  # of fresh weights; small models learn faster from about 1/sqrt(n_embd)
     # one step
     batch_size: int = 8  # sequences in one forward and backward pass
     seq_len: int | None = None  # tokens in a sequence; None: block_size
     grad_accum: int = 1  # passes summed up before the parameters change
     steps: int = 1000
+    windows: str = "anywhere"  # where a sequence begins: anywhere in the data, or at a document's start
     # learning rate
     lr: float = 1e-3
     min_lr: float | None = None  # where the schedule ends; None: a tenth of lr
@@ -135,7 +138,8 @@ class TrainConfig:
             )
         sizes = {k: getattr(self, k) for k in ("n_layer", "n_head", "n_embd", "block_size")}
         given = {k: v for k, v in sizes.items() if v is not None}
-        return GPTConfig(**given, vocab_size=self.vocab_size or vocab_size, dropout=self.dropout)
+        given |= {"vocab_size": self.vocab_size or vocab_size}
+        return GPTConfig(**given, dropout=self.dropout, init_std=self.init_std)
 
     # ---- what follows from it -------------------------------------------------------------------------
     @property
@@ -238,6 +242,8 @@ def _check(c: TrainConfig) -> None:
         raise UserError(f"seed must be below 2^63, not {c.seed}")
     if c.schedule not in SCHEDULES:
         raise UserError(f"unknown schedule '{c.schedule}'{_nearest(c.schedule, SCHEDULES)}: {', '.join(SCHEDULES)}")
+    if c.windows not in WINDOWS:
+        raise UserError(f"unknown windows '{c.windows}'{_nearest(c.windows, WINDOWS)}: {', '.join(WINDOWS)}")
     if c.lr <= 0 or c.eps <= 0:
         raise UserError(f"lr and eps must be above 0, not {c.lr} and {c.eps}")
     if c.min_lr is not None and c.min_lr > c.lr:
@@ -262,4 +268,4 @@ def _check(c: TrainConfig) -> None:
     for name in ("n_layer", "n_head", "n_embd", "block_size", "vocab_size"):
         if (size := getattr(c, name)) is not None and size < 1:
             raise UserError(f"{name} must be a positive whole number, not {size}")
-    GPTConfig(dropout=c.dropout)
+    GPTConfig(dropout=c.dropout, init_std=c.init_std)

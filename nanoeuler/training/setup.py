@@ -96,6 +96,16 @@ def _pretrained(config: TrainConfig, data: Data) -> tuple[GPT, BaseTokenizer | N
     return model, tokenizer or data.tokenizer
 
 
+def new_loader(config: TrainConfig, data: Data, T: int) -> Loader:
+    """The batches of a run. UserError if the data is too short, or has no documents to begin sequences with."""
+    separator = None
+    if config.windows == "document":
+        separator = data.tokenizer.eot_id if data.tokenizer else None
+        if separator is None:
+            raise UserError(f"{config.data} has no end-of-text token to tell documents apart: set windows to anywhere")
+    return Loader(data.train, config.batch_size, T, config.seed, separator=separator)
+
+
 def same_tokenizer(a: BaseTokenizer, b: BaseTokenizer) -> bool:
     """Whether two tokenizers number the same tokens the same way."""
     if type(a) is not type(b) or a.n_vocab != b.n_vocab or a.special_tokens != b.special_tokens:
@@ -117,7 +127,7 @@ def check_data(config: TrainConfig, model: GPTConfig, data: Data) -> None:
     T = config.seq_len or model.block_size
     if model.block_size < T:
         raise UserError(f"seq_len {T} is longer than the model's block_size {model.block_size}: lower seq_len")
-    Loader(data.train, config.batch_size, T, config.seed)  # raises if the data is too short
+    new_loader(config, data, T)  # raises if the data is too short
     if data.val is not None:
         next(eval_batches(data.val, 1, T, 1))  # as well
     for split in (data.train, data.val):

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from nanoeuler.data.loader import Loader
 from nanoeuler.data.permutation import hash64
 from nanoeuler.errors import UserError
 from nanoeuler.model.gpt import GPT
@@ -34,6 +33,7 @@ from nanoeuler.training.setup import (
     changed_for_resume,
     check_same_run,
     fixed_settings,
+    new_loader,
     new_model,
     open_data,
 )
@@ -112,7 +112,7 @@ class Trainer:
         self.emit: OnEvent = on_event or (lambda event: None)
         B, T = config.batch_size, config.seq_len or model.config.block_size
         self.B, self.T = B, T
-        self.loader = Loader(data.train, B, T, config.seed)
+        self.loader = new_loader(config, data, T)
         self.batch = (np.empty((B, T), np.int32), np.empty((B, T), np.int32))
         self.m = model.ops.zeros((model.layout.n_params,))
         self.v = model.ops.zeros((model.layout.n_params,))
