@@ -25,9 +25,9 @@ Batch = tuple[np.ndarray, np.ndarray]
 class Loader:
     """Random-order batches of ``B`` windows of ``T`` tokens; ``y`` is ``x`` shifted by one.
 
-    A batch may span two epochs, so that no window is dropped. With ``separator`` (the id of end-of-text), a window moves
-    on to the first document that begins within it, so that a short document is never seen without its beginning;
-    tokens then are no longer visited exactly once an epoch. Raises UserError if no file of ``dataset`` holds a
+    A batch may span two epochs, so that no window is dropped. With ``separator`` (the id of end-of-text), a window
+    moves on to the first document that begins within it, so that a short document is never seen without its
+    beginning; tokens then are no longer visited exactly once an epoch. Raises UserError if no file of ``dataset`` holds a
     single window of T+1 tokens.
 
     >>> from pathlib import Path
@@ -101,7 +101,7 @@ class Loader:
         return file, self._starts(epoch)[file] + window * self.T
 
     def _document_start(self, tokens: np.ndarray, start: int) -> int:
-        """Where the first document begins that lies in the window at ``start``; ``start`` if there is none that fits."""
+        """Where the first document begins within the window at ``start``; ``start`` if there is none that fits."""
         if start == 0:
             return 0
         latest = min(start + self.T, len(tokens) - self.T) - 1  # the last separator after which T+1 tokens follow
