@@ -27,8 +27,9 @@ class Loader:
 
     A batch may span two epochs, so that no window is dropped. With ``separator`` (the id of end-of-text), a window
     moves on to the first document that begins within it, so that a short document is never seen without its
-    beginning; tokens then are no longer visited exactly once an epoch. Raises UserError if no file of ``dataset`` holds a
-    single window of T+1 tokens.
+    beginning; tokens then are no longer visited exactly once an epoch.
+
+    Raises UserError if no file of ``dataset`` holds a single window of T+1 tokens.
 
     >>> from pathlib import Path
     >>> from nanoeuler.data.shards import TokenFile

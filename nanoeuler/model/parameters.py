@@ -95,8 +95,8 @@ def init_parameters(config: GPTConfig, seed: int) -> np.ndarray:
 
     Weights and embeddings are normal with standard deviation ``init_std`` (GPT-2's is 0.02); the two projections back
     into the residual stream are scaled by ``1/sqrt(2 n_layer)``, so that the sum of 2 n_layer branches keeps its
-    variance (Radford et al. 2019, section 2.3). Gains are 1 and biases 0. Each tensor draws from a stream of its own, keyed by
-    its name, so the numbers do not depend on the order of the tensors.
+    variance (Radford et al. 2019, section 2.3). Gains are 1 and biases 0. Each tensor draws from a stream of its
+    own, keyed by its name, so the numbers do not depend on the order of the tensors.
     """
     layout = Layout(config)
     flat = np.zeros(layout.n_params, np.float32)

@@ -16,6 +16,7 @@ from nanoeuler.ops.cpu import embedding as emb
 from nanoeuler.ops.cpu import gemm as mm
 from nanoeuler.ops.cpu import layernorm as ln
 from nanoeuler.ops.cpu import optimizer as opt
+from nanoeuler.ops.cpu import warmup
 from nanoeuler.ops.table import hash32
 
 LOGITS_BYTES = 64 << 20  # the classifier's chunk of logits is at most about this large
@@ -44,6 +45,7 @@ class CpuOps:
     dtype = np.dtype(np.float32)
 
     def __init__(self) -> None:
+        warmup.start()
         self.threads = numba.get_num_threads()
         self._work = self.empty((self.threads * mm.workspace_size(),))
         self._shared = self.empty((0,))
