@@ -77,7 +77,7 @@ class GPTConfig:
 
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "demo": dict(vocab_size=1024, block_size=256, n_layer=4, n_head=4, n_embd=128),
+    "demo": dict(vocab_size=1024, block_size=256, n_layer=2, n_head=6, n_embd=192),
     "shakespeare-char": dict(vocab_size=65, block_size=64, n_layer=4, n_head=4, n_embd=128),
     "baby": dict(block_size=256, n_layer=6, n_head=6, n_embd=384),
     "gpt2": dict(),
