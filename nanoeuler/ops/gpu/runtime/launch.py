@@ -1,0 +1,148 @@
+"""Launching: from a description of a kernel call to a call of ``cuLaunchKernel``.
+
+The driver takes a kernel's arguments as a table of addresses, one for each parameter, and copies as many bytes from
+each as the kernel's binary says. So every argument gets an 8-byte slot, and a loaded kernel keeps its slots and its
+table from call to call: a launch only fills in the values.
+
+After its own parameters, a kernel that Triton compiled takes two more: scratch memory (for tensor descriptors that it
+makes itself), and a buffer for profiling.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from nanoeuler.ops.gpu.runtime.compiler import Binary, Source, compile_all
+from nanoeuler.ops.gpu.runtime.driver import CudaError, Device
+from nanoeuler.ops.gpu.runtime.memory import DeviceArray, Memory
+
+WARP = 32  # threads
+
+
+class Kernel:
+    """A kernel in GPU memory, ready to be launched."""
+
+    def __init__(self, device: Device, binary: Binary) -> None:
+        cuda, meta = device.cuda, binary.meta
+        self.name, self.shared = meta["name"], meta["shared"]
+        self.threads = WARP * meta["num_warps"]
+        self.scratch_bytes = meta["global_scratch_size"] or 0  # for each program
+        if self.shared > device.max_shared:
+            raise CudaError(f"{self.name} needs {self.shared} bytes of shared memory, {device.name} has less")
+        self.module = cuda.cuModuleLoadData(binary.cubin)
+        self.function = cuda.cuModuleGetFunction(self.module, self.name.encode())
+        if self.shared > 48 << 10:  # more than this a kernel must ask for
+            attribute = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            cuda.cuFuncSetAttribute(self.function, attribute, self.shared)
+        self.slots: Any = None
+        self.table: Any = None
+
+    def fill(self, values: list[int]) -> int:
+        """Put ``values`` (64 bits each) into the slots; the address of the table that points to them."""
+        if self.slots is None:
+            self.slots = (ctypes.c_uint64 * len(values))()
+            first = ctypes.addressof(self.slots)
+            self.table = (ctypes.c_void_p * len(values))(*(first + 8 * i for i in range(len(values))))
+        self.slots[:] = values
+        return ctypes.addressof(self.table)
+
+
+def describe(value: Any) -> tuple[str, bool, int]:
+    """(Triton's type, whether a multiple of 16, the 64 bits to pass) of a run-time argument.
+
+    >>> describe(48), describe(2.0)
+    (('i32', True, 48), ('fp32', False, 1073741824))
+    >>> describe(DeviceArray(4096, (2,), "bf16"))
+    ('*bf16', True, 4096)
+    """
+    if isinstance(value, bool):
+        return "i1", False, int(value)
+    if isinstance(value, int):
+        kind = "i32" if -(2**31) <= value < 2**31 else "i64"
+        return kind, value % 16 == 0, value & 0xFFFFFFFFFFFFFFFF
+    if isinstance(value, float):
+        return "fp32", False, int.from_bytes(struct.pack("<f", value), "little")
+    return "*" + value.dtype, value.ptr % 16 == 0, value.ptr
+
+
+class Launcher:
+    """Compiles kernels as they are needed, keeps them loaded, and launches them into the device's stream."""
+
+    def __init__(self, device: Device, memory: Memory) -> None:
+        self.device, self.memory = device, memory
+        self.on_launch: Callable[[str], Any] | None = None  # called with the kernel's name before each launch
+        self._kernels: dict[Any, Kernel] = {}
+        self._planned: dict[Any, tuple[Source | None, int]] | None = None
+        self._scratch: list[DeviceArray] = []
+
+    def __call__(self, call: Any) -> None:
+        """Launch ``call`` (a ``Launch``, see ``kernels/spec.py``); inside :meth:`planning`, only note it."""
+        described = [describe(value) for value in call.args.values()]
+        key = (
+            call.fn,
+            tuple((kind, aligned) for kind, aligned, _ in described),
+            tuple(call.constexprs.items()),
+            call.num_warps,
+            call.num_stages,
+        )
+        kernel = self._kernels.get(key)
+        x, y, z = call.grid
+        if self._planned is not None:
+            source, programs = self._planned.get(key) or (None if kernel else self._source(call, described), 0)
+            self._planned[key] = source, max(programs, x * y * z)
+            return
+        if kernel is None:
+            kernel = self._load({key: self._source(call, described)})[key]
+        if self.on_launch is not None:
+            self.on_launch(kernel.name)
+        scratch = self._scratch_for(kernel.scratch_bytes * x * y * z)
+        table = kernel.fill([*(bits for _, _, bits in described), scratch, 0])
+        code = self.device.cuda.bindings.cuLaunchKernel(
+            kernel.function, x, y, z, kernel.threads, 1, 1, kernel.shared, self.device.stream, table, 0
+        )[0]
+        if code != 0:
+            raise CudaError(f"{kernel.name} with grid {call.grid} could not be launched: {code}")
+
+    @contextmanager
+    def planning(self) -> Iterator[None]:
+        """Launch nothing inside, but afterwards have all ready for it: kernels compiled side by side and loaded."""
+        assert self._planned is None
+        self._planned = {}
+        try:
+            yield
+            planned = self._planned
+        finally:
+            self._planned = None
+        self._load({key: source for key, (source, _) in planned.items() if source is not None})
+        self._scratch_for(max((self._kernels[key].scratch_bytes * n for key, (_, n) in planned.items()), default=0))
+
+    def _source(self, call: Any, described: list[tuple[str, bool, int]]) -> Source:
+        return Source(
+            call.fn,
+            tuple((name, kind) for name, (kind, _, _) in zip(call.args, described)),
+            tuple(i for i, (_, aligned, _) in enumerate(described) if aligned),
+            tuple(call.constexprs.items()),
+            (("num_warps", call.num_warps), ("num_stages", call.num_stages)),
+            self.device.sm,
+        )
+
+    def _load(self, sources: dict[Any, Source]) -> dict[Any, Kernel]:
+        binaries = compile_all(sources.values())
+        loaded = {key: Kernel(self.device, binary) for key, binary in zip(sources, binaries)}
+        self._kernels |= loaded
+        return loaded
+
+    def _scratch_for(self, n_bytes: int) -> int:
+        """The address of scratch memory. Kernels run one after another, so they share it.
+
+        Smaller pieces are kept when it grows: a captured graph may use them.
+        """
+        if n_bytes == 0:
+            return 0
+        if not self._scratch or self._scratch[-1].nbytes < n_bytes:
+            self._scratch.append(self.memory.empty((n_bytes,), "u8"))
+        return self._scratch[-1].ptr

@@ -1,0 +1,107 @@
+"""A stand-in for ``cuda.bindings.driver`` whose "device memory" is host memory: the runtime's logic without a GPU."""
+
+import ctypes
+from enum import IntEnum
+from types import SimpleNamespace
+
+
+class Result(IntEnum):
+    CUDA_SUCCESS = 0
+    CUDA_ERROR_OUT_OF_MEMORY = 2
+    CUDA_ERROR_NO_DEVICE = 100
+    CUDA_ERROR_ILLEGAL_ADDRESS = 700
+
+
+class Names:
+    """Any attribute is its own name: for enumerations."""
+
+    def __getattr__(self, name):
+        return name
+
+
+class FakeCuda:
+    """One GPU of ``memory`` bytes. ``calls`` lists what was called, ``launches`` each kernel's (name, table)."""
+
+    CUdevice_attribute = CUstream_flags = CUevent_flags = CUmemPool_attribute = CUstreamCaptureMode = Names()
+    CUfunction_attribute = CUmemorytype = Names()
+    cuuint64_t = int
+
+    def __init__(self, memory=1 << 20, sm=90, gpus=1, init=Result.CUDA_SUCCESS):
+        self.memory, self.sm, self.gpus, self.init = memory, sm, gpus, init
+        self.blocks, self.calls, self.launches = {}, [], []
+
+    def __getattr__(self, name):
+        if not name.startswith("cu"):
+            raise AttributeError(name)
+
+        def anything(*args):
+            self.calls.append(name)
+            return (Result.CUDA_SUCCESS, name)
+
+        return anything
+
+    def cuInit(self, flags):
+        return (self.init,)
+
+    def cuGetErrorString(self, code):
+        return Result.CUDA_SUCCESS, b"what the driver says"
+
+    def cuDeviceGetCount(self):
+        return Result.CUDA_SUCCESS, self.gpus
+
+    def cuDeviceGetName(self, length, device):
+        return Result.CUDA_SUCCESS, b"Fake GPU".ljust(length, b"\0")
+
+    def cuDeviceGetAttribute(self, name, device):
+        known = {"MAJOR": self.sm // 10, "MINOR": self.sm % 10, "COUNT": 4, "OPTIN": 227 << 10}
+        return Result.CUDA_SUCCESS, known[name.rsplit("_", 1)[1]]
+
+    def cuMemAllocAsync(self, n_bytes, stream):
+        if n_bytes > self.memory - self.used:
+            return Result.CUDA_ERROR_OUT_OF_MEMORY, 0
+        block = ctypes.create_string_buffer(n_bytes + 256)
+        address = -(-ctypes.addressof(block) // 256) * 256
+        self.blocks[address] = (block, n_bytes)
+        return Result.CUDA_SUCCESS, address
+
+    @property
+    def used(self):
+        return sum(n_bytes for _, n_bytes in self.blocks.values())
+
+    def cuMemFreeAsync(self, address, stream):
+        del self.blocks[address]
+        return (Result.CUDA_SUCCESS,)
+
+    def cuMemGetInfo(self):
+        return Result.CUDA_SUCCESS, self.memory - self.used, self.memory
+
+    def cuMemHostAlloc(self, n_bytes, flags):
+        return self.cuMemAllocAsync(n_bytes, None)
+
+    def cuMemFreeHost(self, address):
+        return self.cuMemFreeAsync(address, None)
+
+    def cuMemsetD8Async(self, address, value, n_bytes, stream):
+        ctypes.memset(address, value, n_bytes)
+        return (Result.CUDA_SUCCESS,)
+
+    def cuMemcpyHtoDAsync(self, dst, src, n_bytes, stream):
+        ctypes.memmove(dst, src, n_bytes)
+        return (Result.CUDA_SUCCESS,)
+
+    cuMemcpyDtoHAsync = cuMemcpyDtoDAsync = cuMemcpyHtoDAsync
+
+    def CUDA_MEMCPY2D(self):
+        return SimpleNamespace()
+
+    def cuMemcpy2DAsync(self, c, stream):
+        for row in range(c.Height):
+            ctypes.memmove(c.dstDevice + row * c.dstPitch, c.srcDevice + row * c.srcPitch, c.WidthInBytes)
+        return (Result.CUDA_SUCCESS,)
+
+    def cuModuleGetFunction(self, module, name):
+        return Result.CUDA_SUCCESS, name.decode()
+
+    def cuLaunchKernel(self, function, x, y, z, bx, by, bz, shared, stream, table, extra):
+        self.launches.append((function, (x, y, z), bx, table))
+        return (Result.CUDA_SUCCESS,)

@@ -1,0 +1,132 @@
+"""Compiling without a GPU, the cache on disk, and what a launch hands to the driver."""
+
+import ctypes
+
+import numpy as np
+import pytest
+from fake_cuda import FakeCuda
+
+pytest.importorskip("triton")
+
+import triton
+import triton.language as tl
+
+from nanoeuler.ops.gpu.runtime import compiler
+from nanoeuler.ops.gpu.runtime.compiler import Source, compile_all, compile_source
+from nanoeuler.ops.gpu.runtime.driver import Device
+from nanoeuler.ops.gpu.runtime.graph import Graph
+from nanoeuler.ops.gpu.runtime.launch import Launcher
+from nanoeuler.ops.gpu.runtime.memory import Memory
+
+
+@triton.jit
+def axpy(y, x, a, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, a * tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n), mask=i < n)
+
+
+class Call:
+    """A ``Launch`` as the kernels' plans make them."""
+
+    def __init__(self, y, x, a, n, block=256):
+        self.fn, self.args, self.constexprs = axpy, {"y": y, "x": x, "a": a, "n": n}, {"BLOCK": block}
+        self.grid, self.num_warps, self.num_stages = (-(-n // block), 1, 1), 4, 3
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("NANOEULER_CACHE_DIR", str(tmp_path))
+    return tmp_path / "kernels"
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """The sources that were really compiled, not taken from the cache."""
+    done = []
+    true = compiler._compile
+    monkeypatch.setattr(compiler, "_compile", lambda source: (done.append(source), true(source))[1])
+    return done
+
+
+def source(sm=90, block=256, aligned=(0, 1)):
+    signature = (("y", "*fp32"), ("x", "*fp32"), ("a", "fp32"), ("n", "i32"))
+    return Source(axpy, signature, aligned, (("BLOCK", block),), (("num_warps", 4), ("num_stages", 3)), sm)
+
+
+def test_compiles_once_and_then_comes_from_the_cache(cache, compiled, monkeypatch, tmp_path):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    first = compile_source(source())
+    assert first.meta["name"] == "axpy" and first.meta["num_warps"] == 4
+    assert first.cubin[:4] == b"\x7fELF"
+    again = compile_source(source())
+    assert again == first and len(compiled) == 1
+    assert [path.suffix for path in cache.iterdir()] == [".kernel"]
+    assert not (tmp_path / "triton").exists()
+
+
+def test_whatever_decides_the_code_is_in_the_key(cache):
+    sources = [source(), source(sm=80), source(block=128), source(aligned=())]
+    assert len({s.key() for s in sources}) == len(sources)
+    binaries = compile_all([*sources, sources[0]])
+    assert len({b.cubin for b in binaries[:4]}) == 4 and binaries[4] == binaries[0]
+    assert b"sm_80" not in binaries[0].cubin and len(list(cache.iterdir())) == 4
+
+
+@pytest.mark.parametrize("damage", [b"", b"no json\nELF", b'{"meta": {}, "sha256": "0"}\nELF', b"[]\n"])
+def test_a_damaged_file_is_made_again(cache, compiled, damage):
+    good = compile_source(source())
+    [path] = cache.iterdir()
+    path.write_bytes(damage)
+    assert compile_source(source()) == good and len(compiled) == 2
+    assert compile_source(source()) == good and len(compiled) == 2
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(compiled, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("NANOEULER_CACHE_DIR", str(tmp_path / "file"))
+    assert compile_source(source()).cubin
+    assert len(compiled) == 1
+
+
+@pytest.fixture
+def launcher(cache):
+    device = Device(FakeCuda())
+    return Launcher(device, Memory(device))
+
+
+def passed(launch, n):
+    """The first ``n`` 64-bit arguments behind the table of a launch."""
+    addresses = (ctypes.c_uint64 * n).from_address(launch[3])
+    return [ctypes.c_uint64.from_address(address).value for address in addresses]
+
+
+def test_a_launch_passes_each_argument_by_address(launcher, compiled):
+    x, y = (launcher.memory.zeros((1000,), "fp32") for _ in range(2))
+    launcher(Call(y, x, 2.0, 1000))
+    [launch] = launcher.device.cuda.bindings.launches
+    assert launch[:3] == ("axpy", (4, 1, 1), 128)
+    a = int(np.array([2.0], np.float32).view(np.uint32)[0])
+    assert passed(launch, 6) == [y.ptr, x.ptr, a, 1000, 0, 0]
+    launcher(Call(x, y, -1.0, 960))  # 960 is a multiple of 16: other code
+    launcher(Call(x, y, -1.0, 1001))
+    assert len(compiled) == 2 and len(launcher.device.cuda.bindings.launches) == 3
+
+
+def test_planning_compiles_and_launches_nothing(launcher, compiled):
+    x = launcher.memory.zeros((64,), "fp32")
+    with launcher.planning():
+        for block in (64, 128, 64):
+            launcher(Call(x, x, 1.0, 64, block))
+        assert not compiled
+    assert len(compiled) == 2 and not launcher.device.cuda.bindings.launches
+    launcher(Call(x, x, 1.0, 64, 64))
+    assert len(compiled) == 2
+
+
+def test_a_failed_capture_ends_the_capture(launcher):
+    def record():
+        raise RuntimeError("in between")
+
+    with pytest.raises(RuntimeError, match="in between"):
+        Graph(launcher.device, record)
+    assert launcher.device.cuda.bindings.calls[-1] == "cuStreamEndCapture"
