@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from training_runs import TINY, make_data
 
+from nanoeuler import durable
 from nanoeuler.errors import UserError
 from nanoeuler.model.gpt import GPT
-from nanoeuler.training import TrainConfig, Trainer, durable, events, find_model, train
+from nanoeuler.training import TrainConfig, Trainer, events, find_model, train
 from nanoeuler.training.checkpoint import load_state
 from nanoeuler.training.runfolder import RunFolder
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from nanoeuler.durable import write_errors, write_text
 from nanoeuler.errors import UserError
 from nanoeuler.formats.safetensors_file import STORED, TensorFile, write_tensors
 from nanoeuler.model.config import GPTConfig
 from nanoeuler.model.parameters import Layout
-from nanoeuler.training.durable import write_errors, write_text
 
 CONFIG, MODEL, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 PREFIX = "transformer."

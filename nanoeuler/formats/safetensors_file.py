@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from nanoeuler.durable import fsync, write_errors
 from nanoeuler.errors import UserError
-from nanoeuler.training.durable import fsync, write_errors
 
 STORED = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 NUMPY: dict[str, np.dtype] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}

@@ -199,6 +199,8 @@ class GPT:
     def _fill(self, x: np.ndarray, y: np.ndarray | None, training: bool) -> Activations:
         if x.ndim != 2 or x.size == 0:
             raise UserError(f"token ids must have shape (B, T) with at least one token, not {x.shape}")
+        if x.dtype.kind not in "iu":
+            raise UserError(f"token ids must be whole numbers, not {x.dtype}")
         if x.shape[1] > self.config.block_size:
             raise UserError(
                 f"{x.shape[1]} tokens do not fit into the context of {self.config.block_size}: shorten the input"

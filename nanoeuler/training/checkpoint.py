@@ -22,13 +22,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from nanoeuler import __version__
+from nanoeuler.durable import replacing_folder
 from nanoeuler.errors import UserError
 from nanoeuler.formats.huggingface import save_gpt2
 from nanoeuler.formats.safetensors_file import write_tensors
 from nanoeuler.model.gpt import GPT
 from nanoeuler.ops.table import Array
 from nanoeuler.tokenizer import BaseTokenizer
-from nanoeuler.training.durable import replacing_folder
 
 FORMAT = "nanoeuler-run-1"
 STATE_FILE, OPTIMIZER_FILE, MODEL_FILE = "trainer_state.json", "optimizer.safetensors", "model.safetensors"

@@ -16,7 +16,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from nanoeuler.training.durable import write_errors, write_text
+from nanoeuler.durable import write_errors, write_text
 
 TIMING = ("tokens_per_s", "seconds")
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
 
+from nanoeuler.durable import present, recover, write_errors, write_text
 from nanoeuler.errors import UserError
 from nanoeuler.training.checkpoint import MODEL_FILE, has_state, is_whole, load_state
 from nanoeuler.training.config import TrainConfig
-from nanoeuler.training.durable import present, recover, write_errors, write_text
 
 
 class RunFolder:

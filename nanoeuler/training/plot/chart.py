@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nanoeuler.training.durable import write_bytes
+from nanoeuler.durable import write_bytes
 from nanoeuler.training.plot.canvas import Canvas, Color
 from nanoeuler.training.plot.curves import Curve, limits, tick_labels, ticks
 
