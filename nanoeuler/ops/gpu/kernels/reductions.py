@@ -1,0 +1,80 @@
+# mypy: disallow-untyped-defs=False
+"""Sums over rows: bias gradients, and the second half of every sum that many programs share.
+
+A sum over all N rows of a matrix cannot be one program's work (it would be slow) and must not be a race of additions to
+one place (floating-point addition is not associative, so the order would change the bits from run to run). So it takes
+two kernels. In the first, program p adds up its own rows, always in the same order, and writes row p of a small fp32
+matrix of *partial sums*. In the second, each program owns a few columns and adds up the partial rows, top to bottom.
+
+Both read memory row-wise, 16 bytes a thread, and do next to nothing else: bytes over bandwidth is their time. The first
+kernel reads 2 N C bytes; the partials are a thousandth of that.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from nanoeuler.ops.gpu.kernels.spec import Array, Launch, Target, cdiv, launch
+
+
+@triton.jit
+def column_sums_kernel(partial, x, N, C, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEPS: tl.constexpr):
+    """Row p of ``partial`` (P, C) = the sum of rows p*STEPS*ROWS ... of x (N, C), for one block of columns."""
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for step in range(STEPS):
+        rows = (tl.program_id(0) * STEPS + step) * ROWS + tl.arange(0, ROWS)
+        inside = (rows < N)[:, None] & (columns < C)[None, :]
+        total += tl.load(x + rows.to(tl.int64)[:, None] * C + columns[None, :], mask=inside, other=0.0).to(tl.float32)
+    tl.store(partial + tl.program_id(0) * C + columns, tl.sum(total, 0), mask=columns < C)
+
+
+@triton.jit
+def sum_partials_kernel(out, partial, P, C, ACCUMULATE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """out (C,) (+)= the sum of the rows of ``partial`` (P, C)."""
+    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for first in range(0, P, ROWS):
+        rows = first + tl.arange(0, ROWS)
+        inside = (rows < P)[:, None] & (columns < C)[None, :]
+        total += tl.load(partial + rows[:, None] * C + columns[None, :], mask=inside, other=0.0)
+    answer = tl.sum(total, 0)
+    if ACCUMULATE:
+        answer += tl.load(out + columns, mask=columns < C, other=0.0).to(tl.float32)
+    tl.store(out + columns, answer.to(out.dtype.element_ty), mask=columns < C)
+
+
+def sum_partials(out: Array, partial: Array, P: int, accumulate: bool) -> Launch:
+    """out (C,) (+)= sum over the first axis of ``partial``, P x C fp32."""
+    C = out.shape[0]
+    return launch(
+        sum_partials_kernel, (cdiv(C, 32),), 8, out=out, partial=partial, P=P, C=C,
+        ACCUMULATE=accumulate, ROWS=64, COLUMNS=32,
+    )  # fmt: skip
+
+
+def column_sums_scratch(N: int, C: int, target: Target) -> int:
+    """fp32 elements of scratch that :func:`column_sums` needs."""
+    return _programs(N, C, target)[0] * C
+
+
+def column_sums(out: Array, x: Array, scratch: Array, accumulate: bool, *, target: Target) -> list[Launch]:
+    """out (C,) (+)= sum over rows of x (N, C): the gradient of a bias."""
+    N, C = x.shape
+    programs, steps = _programs(N, C, target)
+    first = launch(
+        column_sums_kernel, (programs, cdiv(C, COLUMNS)), 4, partial=scratch, x=x, N=N, C=C,
+        ROWS=ROWS, COLUMNS=COLUMNS, STEPS=steps,
+    )  # fmt: skip
+    return [first, sum_partials(out, scratch, programs, accumulate)]
+
+
+ROWS, COLUMNS = 16, 256  # a tile: 32 threads x 16 bytes across, 4 warps x 4 rows down
+
+
+def _programs(N: int, C: int, target: Target) -> tuple[int, int]:
+    """How many programs share the rows and how many tiles each adds up: enough to fill the GPU four times."""
+    tiles, across = cdiv(N, ROWS), cdiv(C, COLUMNS)
+    steps = max(1, min(16, tiles * across // (4 * target.multiprocessors)))
+    return cdiv(tiles, steps), steps
