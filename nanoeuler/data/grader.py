@@ -120,22 +120,16 @@ def _names_in(found: list[str]) -> frozenset[str]:
         for match in _WORD.finditer(sentence):
             word = match[0].removesuffix("'s")
             inside = (
-                match.start() > 0
-                and sentence[match.start() - 1] == " "
-                and sentence[match.start() - 2] not in '.!?"'
+                match.start() > 0 and sentence[match.start() - 1] == " " and sentence[match.start() - 2] not in '.!?"'
             )
-            if word in NAME_GENDER or (
-                inside and word[0].isupper() and word != "I" and word_tags(word) is None
-            ):
+            if word in NAME_GENDER or (inside and word[0].isupper() and word != "I" and word_tags(word) is None):
                 names.add(word)
     return frozenset(names)
 
 
 def _introduced(name: str, sentence: str) -> bool:
     """Whether the sentence tells who this is: "a boy named Ben", "her friend Ben", "I am Ben", "Ben, a fox"."""
-    kinds = (
-        "friend|brother|sister|cousin|neighbor|teacher|girl|boy|dog|cat|named|called|name is|name was|I am|am"
-    )
+    kinds = "friend|brother|sister|cousin|neighbor|teacher|girl|boy|dog|cat|named|called|name is|name was|I am|am"
     return bool(
         re.search(rf"\b({kinds}|[Mm]r|[Mm]rs)\.? {name}\b", sentence)
         or re.search(rf"\b{name}, (a|an|his|her|the|who)\b", sentence)
@@ -234,9 +228,7 @@ def _role_problems(found: list[str], people: dict[str, list[int]]) -> list[str]:
         first = people[name][0]
         if re.search(twice, text) or re.search(speaks, text):
             problems.append(f"{name} is two at once")
-        elif any(re.search(friend, s) for s in found[first + 1 :]) and first == min(
-            w[0] for w in people.values()
-        ):
+        elif any(re.search(friend, s) for s in found[first + 1 :]) and first == min(w[0] for w in people.values()):
             problems.append(f"{name} is the hero and a friend")
     return problems
 

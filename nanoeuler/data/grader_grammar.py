@@ -125,9 +125,7 @@ def word_tags(word: str, names: Set[str] = frozenset()) -> frozenset[str] | None
     if lower.endswith("'s") and (lower[:-2] in LEXICON or word[:-2] in names):
         return frozenset("DL")
     if lower.endswith("n't"):
-        return (
-            frozenset("X") | frozenset("L") if lower[:-3] in ("is", "are", "was", "were") else frozenset("X")
-        )
+        return frozenset("X") | frozenset("L") if lower[:-3] in ("is", "are", "was", "were") else frozenset("X")
     for ending, tag in (("er", "A"), ("est", "A"), ("ly", "V"), ("s", "P"), ("ing", "G"), ("ed", "F")):
         stem = lower.removesuffix(ending)
         if stem != lower and (stem in LEXICON or stem + "e" in LEXICON) and len(stem) > 2:
@@ -139,9 +137,7 @@ def _fewest_broken_rules(tags: list[frozenset[str]], follows: dict[str, str]) ->
     """Cheapest reading of a clause: each adjacent pair that ``FOLLOWS`` does not allow costs 1."""
     costs = dict.fromkeys(tags[0], 0)
     for options in tags[1:]:
-        costs = {
-            tag: min(cost + (tag not in follows[before]) for before, cost in costs.items()) for tag in options
-        }
+        costs = {tag: min(cost + (tag not in follows[before]) for before, cost in costs.items()) for tag in options}
     return min(costs.values())
 
 

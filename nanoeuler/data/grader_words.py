@@ -57,13 +57,9 @@ GENDERED_NOUNS = {
     **dict.fromkeys(_words("boy boys man dad father daddy grandpa brother uncle king prince"), "m"),
 }
 
-EITHER_GENDER = frozenset(
-    _words("farmer baker teacher doctor nurse neighbor child baby knight driver person")
-)
+EITHER_GENDER = frozenset(_words("farmer baker teacher doctor nurse neighbor child baby knight driver person"))
 
-COLOURS = frozenset(
-    _words("red blue green yellow white black pink purple orange brown gray grey golden silver")
-)
+COLOURS = frozenset(_words("red blue green yellow white black pink purple orange brown gray grey golden silver"))
 BIG, SMALL = frozenset(_words("big huge large giant")), frozenset(_words("little small tiny"))
 # Adjectives that tell one thing from another and do not change in the course of a story.
 IDENTITY = COLOURS | BIG | SMALL | frozenset(_words("soft shiny old pretty warm round sweet long"))

@@ -60,9 +60,7 @@ def _heard_bell(t: Teller) -> None:
 
 def _asked_animal(t: Teller) -> None:
     t.slots["guide"] = t.pick([a for a in ("squirrel", "frog", "mouse") if a != t.slots["kind"]])
-    t.say(
-        '"Why do you cry?" asked a little {guide}.', "A little {guide} came out of the leaves and saw {him}."
-    )
+    t.say('"Why do you cry?" asked a little {guide}.', "A little {guide} came out of the leaves and saw {him}.")
     t.say('"I am lost," said {h}. "Can you help me?"', '"Can you show me the way home?" asked {h}.')
     t.say(
         '"Follow the river," said the {guide}. "It will take you home."',
@@ -167,9 +165,7 @@ def hard_skill(t: Teller) -> None:
 def no_sleep(t: Teller) -> None:
     """The hero cannot sleep, tries this and that, and something soft or a song helps."""
     cast_hero(t)
-    t.cast_thing(
-        {"teddy": ("soft", "brown", "white"), "blanket": ("soft", "blue", "warm"), "doll": ("soft", "little")}
-    )
+    t.cast_thing({"teddy": ("soft", "brown", "white"), "blanket": ("soft", "blue", "warm"), "doll": ("soft", "little")})
     begin(
         t,
         "could not sleep",

@@ -100,9 +100,7 @@ def the_water(t: Teller) -> None:
         "{h} could not swim yet.",
         outside=True,
     )
-    t.say(
-        "They played on the grass with the {noun}.", "{f} jumped into the water, but {h} stayed on the grass."
-    )
+    t.say("They played on the grass with the {noun}.", "{f} jumped into the water, but {h} stayed on the grass.")
     t.say(
         "Then the wind came, and the {noun} went out on the water.",
         "Then the {noun} fell into the pond.",

@@ -264,9 +264,7 @@ def heavy_job(t: Teller) -> None:
         '"I can help too," said a little {small}.',
         'Then a little {small} came and said, "Please let me help."',
     )
-    t.say(
-        'They all laughed. "You are too small," said {f}.', '"You are so small," said {h}, "but please try."'
-    )
+    t.say('They all laughed. "You are too small," said {f}.', '"You are so small," said {h}, "but please try."')
     t.say(
         "The {small} pulled, and they all pulled. Pop! The {thing} came out of the ground.",
         "But this time, with the {small}, they pulled the {thing} out!",

@@ -58,9 +58,7 @@ def out_of_reach(t: Teller) -> None:
         )
         helper = "f"
     else:
-        t.say(
-            "So {h} went home and asked {g} for help.", "{g} saw {him} and came over.", "So {h} called {g}."
-        )
+        t.say("So {h} went home and asked {g} for help.", "{g} saw {him} and came over.", "So {h} called {g}.")
         t.say('"We need a ladder," said {g}.', '"I know what to do," said {g}, and {ghe} got a ladder.')
         t.say(
             "{g} held the ladder, and {h} climbed up. {he} took the {thing}!",
@@ -183,12 +181,8 @@ def seed(t: Teller) -> None:
         '"It is asleep under the ground," said {g}. "You must wait."',
         '"Good things take time," said {g}. "Give it some water and wait."',
     )
-    t.say(
-        "So {h} did not give up.", "So {h} waited and sang to the seed.", "{h} gave it water day after day."
-    )
-    t.maybe(
-        0.6, "One night, it rained, and then the sun came out.", "The sun was warm, and the rain was soft."
-    )
+    t.say("So {h} did not give up.", "So {h} waited and sang to the seed.", "{h} gave it water day after day.")
+    t.maybe(0.6, "One night, it rained, and then the sun came out.", "The sun was warm, and the rain was soft.")
     t.say("Then one morning, {he} saw a little green leaf!", "At last, a green leaf came out of the ground!")
     t.say(
         "It grew and grew, and soon there was {a_thing}.",

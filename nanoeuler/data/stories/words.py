@@ -58,9 +58,7 @@ LOSABLE = {
     **{noun: TOYS[noun] for noun in ("ball", "boat", "doll", "drum", "train", "robot", "car", "teddy")},
     **{noun: BELONGINGS[noun] for noun in ("hat", "scarf", "book", "bell", "key", "ring", "blanket", "bag")},
 }
-SHARED_TOYS = {
-    noun: TOYS[noun] for noun in ("ball", "kite", "boat", "drum", "train", "robot", "car", "teddy")
-}
+SHARED_TOYS = {noun: TOYS[noun] for noun in ("ball", "kite", "boat", "drum", "train", "robot", "car", "teddy")}
 
 # Place -> places in it where a small thing can lie.
 SPOTS = {
