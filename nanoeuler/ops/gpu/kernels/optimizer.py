@@ -40,7 +40,7 @@ def norm_kernel(norm, partial, limit, n, BLOCK: tl.constexpr):
     length = tl.sqrt(tl.sum(tl.load(partial + at, mask=at < n, other=0.0), 0))
     most = tl.load(limit)
     tl.store(norm, length)
-    tl.store(norm + 1, tl.where((most > 0.0) & (length > most), most / length, 1.0))
+    tl.store(norm + 1, tl.where(most > 0.0, tl.minimum(1.0, most / (length + 1e-6)), 1.0))  # as in PyTorch
 
 
 @triton.jit
@@ -48,9 +48,9 @@ def adamw_kernel(
     param, master, grad, m, v, hyper, norm, n, n_decay, beta1, beta2, eps, weight_decay,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One block. ``hyper``: lr, 1 - beta1^step, 1 - beta2^step; ``norm[1]``: the clipping factor."""
+    """One block. ``hyper``: lr, 1 - beta1^step, 1 - beta2^step; ``norm[1]``: the clipping factor, or -1: stop."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < n
+    inside = (at < n) & (tl.load(norm + 1) >= 0.0)
     lr, correction1, correction2 = tl.load(hyper), tl.load(hyper + 1), tl.load(hyper + 2)
     g = tl.load(grad + at, mask=inside, other=0.0).to(tl.float32) * tl.load(norm + 1)
     w = tl.load(master + at, mask=inside, other=0.0)
@@ -90,7 +90,8 @@ def adamw(
 
     master, m, v fp32; grad bf16 or fp32; param (bf16) receives the rounded master, or None where the network computes
     with the master itself. hyper (3,) fp32 on the device: learning rate, ``1 - beta1^step``, ``1 - beta2^step``.
-    norm (2,) as :func:`global_norm` leaves it: the gradient is multiplied by norm[1].
+    norm (2,) as :func:`global_norm` leaves it: the gradient is multiplied by norm[1]; where that is negative or NaN,
+    nothing changes.
     """
     n = master.shape[0]
     return [

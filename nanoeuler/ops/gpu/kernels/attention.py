@@ -1,0 +1,249 @@
+# mypy: disallow-untyped-defs=False
+"""Causal flash attention, forward: softmax(q k^T) v without ever storing a T x T matrix."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from nanoeuler.ops.gpu.kernels.dropout import keep, start_of, threshold_of
+from nanoeuler.ops.gpu.kernels.spec import Array, Launch, Target, cdiv, launch, power_of_2
+
+LOG2_E: tl.constexpr = tl.constexpr(1.4426950408889634)
+LN_2: tl.constexpr = tl.constexpr(0.6931471805599453)
+
+
+@triton.jit
+def load_rows(base, rows, T, stride, D: tl.constexpr, BD: tl.constexpr, EVEN: tl.constexpr):
+    """Rows of one head, (len(rows), BD): zero for rows beyond T (unless EVEN) and columns beyond D."""
+    columns = tl.arange(0, BD)
+    at = base + rows[:, None] * stride + columns[None, :]
+    if EVEN and D == BD:
+        return tl.load(at)
+    else:
+        return tl.load(at, mask=(rows < T)[:, None] & (columns < D)[None, :], other=0.0)
+
+
+@triton.jit
+def store_rows(base, tile, rows, T, stride, D: tl.constexpr, BD: tl.constexpr, EVEN: tl.constexpr):
+    """Store rows of one head, those below T and columns below D."""
+    columns = tl.arange(0, BD)
+    at = base + rows[:, None] * stride + columns[None, :]
+    tile = tile.to(base.dtype.element_ty)
+    if EVEN and D == BD:
+        tl.store(at, tile)
+    else:
+        tl.store(at, tile, mask=(rows < T)[:, None] & (columns < D)[None, :])
+
+
+@triton.jit
+def kept(i, j, head, T, start, threshold):
+    """Dropout's mask for queries i (rows) and keys j (columns) of one of the batch's heads."""
+    T32 = T.to(tl.uint32)
+    row = (head.to(tl.uint32) * T32 + i.to(tl.uint32)) * T32
+    return keep(row + j.to(tl.uint32), start, threshold)
+
+
+@triton.jit
+def attention_kernel(
+    out, lse, qkv, seed, site, threshold, rescale, T, C, n_head, scale,
+    D: tl.constexpr, BD: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, EVEN: tl.constexpr, DROPOUT: tl.constexpr,
+):  # fmt: skip
+    """BM queries of one head against all keys they may see, BN at a time."""
+    blocks = tl.num_programs(1)
+    block = blocks - 1 - tl.program_id(1)  # the longest rows first
+    head = tl.program_id(0)
+    b, h = head // n_head, head % n_head
+    q_base = qkv + b.to(tl.int64) * T * 3 * C + h * D
+    i = block * BM + tl.arange(0, BM)
+    q = load_rows(q_base, i, T, 3 * C, D, BD, EVEN)
+    if DROPOUT:
+        start = start_of(seed, site)
+
+    most = tl.full((BM,), float("-inf"), tl.float32)  # running maximum of each row's scores, in log2 units
+    total = tl.zeros((BM,), tl.float32)
+    acc = tl.zeros((BM, BD), tl.float32)
+    full = block * BM // BN * BN  # keys before this one are seen by every query of the block
+    for part in tl.static_range(2):
+        first = 0 if part == 0 else full
+        last = full if part == 0 else min(T, (block + 1) * BM)
+        for j0 in tl.range(first, last, BN):
+            j = j0 + tl.arange(0, BN)
+            k = load_rows(q_base + C, j, T, 3 * C, D, BD, EVEN)
+            s = tl.dot(q, k.T, input_precision="ieee")
+            if part == 1:
+                s = tl.where(i[:, None] >= j[None, :], s, float("-inf"))
+            new = tl.maximum(most, tl.max(s, 1) * (scale * LOG2_E))
+            p = tl.exp2(s * (scale * LOG2_E) - new[:, None])
+            fade = tl.exp2(most - new)
+            total = total * fade + tl.sum(p, 1)
+            acc = acc * fade[:, None]
+            if DROPOUT:
+                p = tl.where(kept(i[:, None], j[None, :], head, T, start, threshold), p * rescale, 0.0)
+            v = load_rows(q_base + 2 * C, j, T, 3 * C, D, BD, EVEN)
+            acc = tl.dot(p.to(v.dtype), v, acc, input_precision="ieee")
+            most = new
+    o_base = out + b.to(tl.int64) * T * C + h * D
+    store_rows(o_base, acc * (1.0 / total)[:, None], i, T, C, D, BD, EVEN)
+    tl.store(lse + head * T + i, (most + tl.log2(total)) * LN_2, mask=i < T)
+
+
+@triton.jit
+def query_gradient_kernel(
+    dqkv, delta, dout, out, lse, qkv, seed, site, threshold, rescale, T, C, n_head, scale,
+    D: tl.constexpr, BD: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, EVEN: tl.constexpr, DROPOUT: tl.constexpr,
+):  # fmt: skip
+    """dq of BM queries of one head, and ``delta`` = dout . out of each, which the other kernel reads."""
+    block = tl.num_programs(1) - 1 - tl.program_id(1)
+    head = tl.program_id(0)
+    b, h = head // n_head, head % n_head
+    q_base = qkv + b.to(tl.int64) * T * 3 * C + h * D
+    o_start = b.to(tl.int64) * T * C + h * D
+    i = block * BM + tl.arange(0, BM)
+    q = load_rows(q_base, i, T, 3 * C, D, BD, EVEN)
+    g = load_rows(dout + o_start, i, T, C, D, BD, EVEN)
+    o = load_rows(out + o_start, i, T, C, D, BD, EVEN)
+    rowdot = tl.sum(g.to(tl.float32) * o.to(tl.float32), 1)
+    tl.store(delta + head * T + i, rowdot, mask=i < T)
+    level = tl.load(lse + head * T + i, mask=i < T, other=0.0) * LOG2_E
+    if DROPOUT:
+        start = start_of(seed, site)
+
+    dq = tl.zeros((BM, BD), tl.float32)
+    full = block * BM // BN * BN
+    for part in tl.static_range(2):
+        first = 0 if part == 0 else full
+        last = full if part == 0 else min(T, (block + 1) * BM)
+        for j0 in tl.range(first, last, BN):
+            j = j0 + tl.arange(0, BN)
+            k = load_rows(q_base + C, j, T, 3 * C, D, BD, EVEN)
+            v = load_rows(q_base + 2 * C, j, T, 3 * C, D, BD, EVEN)
+            s = tl.dot(q, k.T, input_precision="ieee")
+            dp = tl.dot(g, v.T, input_precision="ieee")
+            p = tl.exp2(s * (scale * LOG2_E) - level[:, None])
+            if part == 1:
+                p = tl.where(i[:, None] >= j[None, :], p, 0.0)
+            if DROPOUT:
+                dp = tl.where(kept(i[:, None], j[None, :], head, T, start, threshold), dp * rescale, 0.0)
+            ds = p * (dp - rowdot[:, None])
+            dq = tl.dot(ds.to(k.dtype), k, dq, input_precision="ieee")
+    store_rows(dqkv + b.to(tl.int64) * T * 3 * C + h * D, dq * scale, i, T, 3 * C, D, BD, EVEN)
+
+
+@triton.jit
+def key_gradient_kernel(
+    dqkv, delta, dout, lse, qkv, seed, site, threshold, rescale, T, C, n_head, scale,
+    D: tl.constexpr, BD: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, EVEN: tl.constexpr, DROPOUT: tl.constexpr,
+):  # fmt: skip
+    """dk and dv of BN keys of one head, from all queries that see them, BM at a time. Scores are held transposed."""
+    block = tl.program_id(1)  # the first keys are seen by the most queries: longest first
+    head = tl.program_id(0)
+    b, h = head // n_head, head % n_head
+    q_base = qkv + b.to(tl.int64) * T * 3 * C + h * D
+    g_base = dout + b.to(tl.int64) * T * C + h * D
+    j = block * BN + tl.arange(0, BN)
+    k = load_rows(q_base + C, j, T, 3 * C, D, BD, EVEN)
+    v = load_rows(q_base + 2 * C, j, T, 3 * C, D, BD, EVEN)
+    if DROPOUT:
+        start = start_of(seed, site)
+
+    dk = tl.zeros((BN, BD), tl.float32)
+    dv = tl.zeros((BN, BD), tl.float32)
+    diagonal = block * BN // BM * BM
+    free = min(tl.cdiv((block + 1) * BN, BM) * BM, tl.cdiv(T, BM) * BM)  # queries from here on see all BN keys
+    for part in tl.static_range(2):
+        first = diagonal if part == 0 else free
+        last = free if part == 0 else T
+        for i0 in tl.range(first, last, BM):
+            i = i0 + tl.arange(0, BM)
+            q = load_rows(q_base, i, T, 3 * C, D, BD, EVEN)
+            g = load_rows(g_base, i, T, C, D, BD, EVEN)
+            if EVEN:
+                level = tl.load(lse + head * T + i) * LOG2_E
+                rowdot = tl.load(delta + head * T + i)
+            else:
+                level = tl.load(lse + head * T + i, mask=i < T, other=float("inf")) * LOG2_E
+                rowdot = tl.load(delta + head * T + i, mask=i < T, other=0.0)
+            s = tl.dot(k, q.T, input_precision="ieee")  # (BN, BM)
+            dp = tl.dot(v, g.T, input_precision="ieee")
+            p = tl.exp2(s * (scale * LOG2_E) - level[None, :])
+            if part == 0:
+                p = tl.where(i[None, :] >= j[:, None], p, 0.0)
+            a = p
+            if DROPOUT:
+                mask = kept(i[None, :], j[:, None], head, T, start, threshold)
+                a = tl.where(mask, p * rescale, 0.0)
+                dp = tl.where(mask, dp * rescale, 0.0)
+            dv = tl.dot(a.to(g.dtype), g, dv, input_precision="ieee")
+            ds = p * (dp - rowdot[None, :])
+            dk = tl.dot(ds.to(q.dtype), q, dk, input_precision="ieee")
+    d_base = dqkv + b.to(tl.int64) * T * 3 * C + h * D
+    store_rows(d_base + C, dk * scale, j, T, 3 * C, D, BD, EVEN)
+    store_rows(d_base + 2 * C, dv, j, T, 3 * C, D, BD, EVEN)
+
+
+def attention(
+    out: Array, lse: Array, qkv: Array, n_head: int,
+    dropout: float = 0.0, seed: Array | None = None, site: int = 0, *, target: Target,
+) -> list[Launch]:  # fmt: skip
+    """qkv (B,T,3C) packed q|k|v -> out (B,T,C) and lse (B,n_head,T) fp32, the log-sum-exp of each row of scores."""
+    common, heads, T = _common(qkv, n_head, dropout, seed, site)
+    bm, bn, warps, stages = _tiles(qkv, n_head, target)["forward"]
+    return [
+        launch(
+            attention_kernel, (heads, cdiv(T, bm)), warps, stages, out=out, lse=lse, **common,
+            BM=bm, BN=bn, EVEN=T % max(bm, bn) == 0,
+        )
+    ]  # fmt: skip
+
+
+def attention_backward_scratch(B: int, n_head: int, T: int) -> int:
+    """fp32 elements of scratch that :func:`attention_backward` needs."""
+    return B * n_head * T
+
+
+def attention_backward(
+    dqkv: Array, dout: Array, out: Array, lse: Array, qkv: Array, n_head: int, scratch: Array,
+    dropout: float = 0.0, seed: Array | None = None, site: int = 0, *, target: Target,
+) -> list[Launch]:  # fmt: skip
+    """dqkv (B,T,3C) from dout (B,T,C), with out, lse, dropout, seed and site as in :func:`attention`."""
+    common, heads, T = _common(qkv, n_head, dropout, seed, site)
+    tiles = _tiles(qkv, n_head, target)
+    common |= {"dqkv": dqkv, "delta": scratch, "dout": dout, "lse": lse}
+    bm, bn, warps, stages = tiles["queries"]
+    queries = launch(
+        query_gradient_kernel, (heads, cdiv(T, bm)), warps, stages, out=out, **common,
+        BM=bm, BN=bn, EVEN=T % max(bm, bn) == 0,
+    )  # fmt: skip
+    bm, bn, warps, stages = tiles["keys"]
+    keys = launch(
+        key_gradient_kernel, (heads, cdiv(T, bn)), warps, stages, **common, BM=bm, BN=bn, EVEN=T % max(bm, bn) == 0
+    )
+    return [queries, keys]
+
+
+def _common(
+    qkv: Array, n_head: int, dropout: float, seed: Array | None, site: int
+) -> tuple[dict[str, object], int, int]:
+    B, T, C3 = qkv.shape
+    C = C3 // 3
+    D = C // n_head
+    return (
+        {
+            "qkv": qkv, "seed": seed if dropout else None, "site": site, "threshold": threshold_of(dropout),
+            "rescale": 1.0 / (1.0 - dropout), "T": T, "C": C, "n_head": n_head, "scale": D**-0.5,
+            "D": D, "BD": max(16, power_of_2(D)), "DROPOUT": dropout > 0.0,
+        },
+        B * n_head,
+        T,
+    )  # fmt: skip
+
+
+def _tiles(qkv: Array, n_head: int, target: Target) -> dict[str, tuple[int, int, int, int]]:
+    """Queries and keys a tile, warps and pipeline stages of each kernel."""
+    D = qkv.shape[-1] // 3 // n_head
+    if qkv.dtype == "fp32":
+        return {"forward": (32, 32, 4, 1), "queries": (32, 32, 4, 1), "keys": (32, 32, 4, 1)}
+    if D > 64:
+        return {"forward": (64, 64, 4, 2), "queries": (64, 64, 4, 2), "keys": (64, 64, 4, 2)}
+    return {"forward": (128, 64, 4, 3), "queries": (128, 64, 8, 2), "keys": (64, 128, 8, 2)}

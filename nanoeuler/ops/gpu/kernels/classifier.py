@@ -1,0 +1,88 @@
+# mypy: disallow-untyped-defs=False
+"""The fused classifier: logits, cross-entropy and their gradient, in chunks of rows."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from nanoeuler.ops.gpu.kernels.matmul import matmul
+from nanoeuler.ops.gpu.kernels.spec import Array, Launch, Target, cdiv, launch
+
+LOG2_E: tl.constexpr = tl.constexpr(1.4426950408889634)
+LN_2: tl.constexpr = tl.constexpr(0.6931471805599453)
+
+
+@triton.jit
+def cross_entropy_kernel(
+    losses, logits, targets, scale, V, stride, GRADIENT: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr
+):
+    """One row of logits (V of ``stride`` columns) -> its loss; with GRADIENT the row becomes dloss/dlogits * scale[0].
+
+    A row does not fit into registers, so it is read twice; the second time it comes out of L2.
+    """
+    row = tl.program_id(0)
+    z_row = logits + row.to(tl.int64) * stride
+    target = tl.load(targets + row)
+    scored = target >= 0
+    right = tl.load(z_row + target, mask=scored, other=0.0).to(tl.float32)  # before any thread overwrites it
+    most = float("-inf")
+    total = tl.zeros((BLOCK,), tl.float32)
+    for first in tl.range(0, V, BLOCK, num_stages=STAGES):
+        columns = first + tl.arange(0, BLOCK)
+        z = tl.load(z_row + columns, mask=columns < V, other=float("-inf")).to(tl.float32) * LOG2_E
+        new = tl.maximum(most, tl.max(z, 0))
+        total = total * tl.exp2(most - new) + tl.exp2(z - new)
+        most = new
+    lse = most + tl.log2(tl.sum(total, 0))  # in log2 units
+    tl.store(losses + row, tl.where(scored, lse * LN_2 - right, 0.0))
+    if GRADIENT:
+        weight = tl.where(scored, tl.load(scale), 0.0)
+        for first in tl.range(0, V, BLOCK, num_stages=STAGES):
+            columns = first + tl.arange(0, BLOCK)
+            z = tl.load(z_row + columns, mask=columns < V, other=float("-inf")).to(tl.float32) * LOG2_E
+            dz = tl.exp2(z - lse) - tl.where(columns == target, 1.0, 0.0)
+            tl.store(z_row + columns, (dz * weight).to(logits.dtype.element_ty), mask=columns < V)
+
+
+def logits_stride(V: int) -> int:
+    """Columns of a row of logits in memory: V, rounded up to whole cache lines of 128 bytes."""
+    return cdiv(V, 64) * 64
+
+
+def chunk_rows(N: int, C: int, most: int, target: Target) -> int:
+    """Rows of a chunk, at most ``most``: few chunks, and dx = dz wte then fills the GPU in whole waves of tiles."""
+    return min(N, most)
+
+
+def classifier(
+    losses: Array, x: Array, wte: Array, targets: Array, logits: Array, scratch: Array,
+    dx: Array | None = None, dwte: Array | None = None, scale: Array | None = None, accumulate: bool = False,
+    *, target: Target,
+) -> list[Launch]:  # fmt: skip
+    """Losses (N,) fp32 of x (N,C) against ``targets`` (N,), and the gradients of ``scale[0] * sum(losses)``.
+
+    wte (V,C). logits (R, logits_stride(V)) is scratch for one chunk of R rows. With ``dx`` (N,C) and ``dwte`` (V,C)
+    gradients are made; ``scale`` (1,) fp32 lies on the device.
+    """
+    N, (V, _) = x.shape[0], wte.shape
+    launches: list[Launch] = []
+    for first in range(0, N, logits.shape[0]):
+        rows = slice(first, min(N, first + logits.shape[0]))
+        z = logits[0 : rows.stop - rows.start]
+        launches += matmul(z, x[rows], wte, b_t=True, columns=V, scratch=scratch, target=target)
+        launches.append(cross_entropy(losses[rows], z, targets[rows], V, scale if dx is not None else None))
+        if dx is not None and dwte is not None:
+            launches += matmul(dx[rows], z, wte, inner=V, scratch=scratch, target=target)
+            add = accumulate or first > 0
+            launches += matmul(dwte, z, x[rows], a_t=True, accumulate=add, scratch=scratch, target=target)
+    return launches
+
+
+def cross_entropy(losses: Array, logits: Array, targets: Array, V: int, scale: Array | None) -> Launch:
+    """Losses (R,) of ``logits`` (R, stride); with ``scale`` they become the gradient of scale[0] * sum(losses)."""
+    rows, stride = logits.shape
+    return launch(
+        cross_entropy_kernel, (rows,), 8, losses=losses, logits=logits, targets=targets, scale=scale, V=V,
+        stride=stride, GRADIENT=scale is not None, BLOCK=4096, STAGES=2,
+    )  # fmt: skip
