@@ -94,7 +94,7 @@ def operations(model: GPT, B: int, T: int, seconds: float) -> list[Timing]:
     blk, N, C, V = a.layers[0], B * T, model.config.n_embd, model.config.vocab_size
     h, heads = "h.0.", model.config.n_head
     fc_w, fc_b, ln_w = p[h + "mlp.c_fc.weight"], p[h + "mlp.c_fc.bias"], p[h + "ln_1.weight"]
-    m, v = ops.zeros((model.layout.n_params,)), ops.zeros((model.layout.n_params,))
+    moments = model.moments()
     fc = 2.0 * N * C * 4 * C
     attention = 2.0 * 2 * B * T * T * C / 2  # scores and weighted sum, half of each square
 
@@ -113,8 +113,7 @@ def operations(model: GPT, B: int, T: int, seconds: float) -> list[Timing]:
         ("classifier", 6.0 * N * C * V, lambda: ops.classifier(
             a.losses, a.lnf, p["wte.weight"], a.targets, a.dln, g["wte.weight"], 1.0 / N)),
         ("global norm", 0, lambda: ops.global_norm(model.grads)),
-        ("AdamW", 0, lambda: ops.adamw(
-            model.params, model.grads, m, v, model.layout.n_decay, 1, 0.0, 0.9, 0.95, 1e-8, 0.1, 1.0)),
+        ("AdamW", 0, lambda: model.update(moments, step=1, lr=0.0)),
     ]  # fmt: skip
     return [Timing(name, median_seconds(run, seconds), flops) for name, flops, run in cases]
 
@@ -122,13 +121,12 @@ def operations(model: GPT, B: int, T: int, seconds: float) -> list[Timing]:
 def training_step(model: GPT, B: int, T: int, seconds: float) -> Timing:
     """Forward, backward, clipping and AdamW (with a learning rate of 0, so that it can go on for ever)."""
     x, y = _tokens(model, B, T)
-    n = model.layout.n_params
-    m, v = model.ops.zeros((n,)), model.ops.zeros((n,))
+    moments = model.moments()
 
     def step() -> None:
         model.loss_and_grad(x, y)
         model.ops.global_norm(model.grads)
-        model.ops.adamw(model.params, model.grads, m, v, model.layout.n_decay, 1, 0.0, 0.9, 0.95, 1e-8, 0.1, 1.0)
+        model.update(moments, step=1, lr=0.0)
 
     return Timing("training step", median_seconds(step, seconds), flops_per_token(model, T) * B * T)
 

@@ -2,6 +2,10 @@
 
 Everything backward needs is stored; what only lives for a moment shares scratch buffers. For inference
 (``training=False``) all layers share one set, so memory does not grow with depth.
+
+A stored number keeps its place from forward to backward. Some are cheap to compute again: a layer norm from the
+residual stream, GELU from its input. What an engine's ``storage.recompute`` names is not kept: all layers share one
+buffer for it, and backward fills that buffer again just before it needs it.
 """
 
 from __future__ import annotations
@@ -12,7 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from nanoeuler.model.config import GPTConfig
+from nanoeuler.ops.storage import Storage
 from nanoeuler.ops.table import Array, Ops
+
+EXACT = frozenset({"mean1", "rstd1", "lse", "mean2", "rstd2", "meanf", "rstdf", "losses"})
+"""Statistics: one number a row, so precision costs little; stored in the engine's ``exact`` dtype."""
 
 
 @dataclass(frozen=True)
@@ -68,33 +76,34 @@ def shared_shapes(config: GPTConfig, B: int, T: int, training: bool) -> dict[str
     if training:
         shapes |= {
             "dresidual": (N, C),  # gradient of the residual stream, updated on its way down
-            "dbranch": (N, C),  # gradient at a branch's output (only written with dropout)
             "dln": (N, C),  # gradient at a layer norm's output
-            "dqkv": (B, T, 3 * C),
             "dpre": (N, 4 * C),
         }
+    if training and config.dropout:
+        shapes["dbranch"] = (N, C)  # gradient at a branch's output
     return shapes
 
 
-def arena_shapes(config: GPTConfig, B: int, T: int, training: bool) -> list[tuple[int, ...]]:
-    """The shapes of all arrays as they lie in memory: the shared ones, then each layer's."""
-    n_sets = config.n_layer if training else 1
-    layer = list(layer_shapes(config, B, T).values())
-    return [*shared_shapes(config, B, T, training).values(), *(layer * n_sets)]
+def planned_shapes(
+    config: GPTConfig, B: int, T: int, training: bool, recompute: frozenset[str]
+) -> tuple[dict[str, tuple[int, ...]], list[dict[str, tuple[int, ...]]]]:
+    """Name and shape of the arrays that all layers share, and of each layer's own, as they lie in memory."""
+    shared, own = shared_shapes(config, B, T, training), layer_shapes(config, B, T)
+    if training:
+        shared |= {name: own.pop(name) for name in list(own) if name in recompute}
+    return shared, [own] * (config.n_layer if training else 1)
 
 
-def n_elements(config: GPTConfig, B: int, T: int, training: bool) -> int:
-    """Number of activation elements that :class:`Activations` allocates: what ``nanoeuler plan`` counts."""
-    return sum(_padded(math.prod(shape)) for shape in arena_shapes(config, B, T, training))
+def n_bytes(config: GPTConfig, B: int, T: int, training: bool, storage: Storage) -> int:
+    """Bytes that :class:`Activations` allocates for all but the token ids: what ``nanoeuler plan`` counts."""
+    shared, layers = planned_shapes(config, B, T, training, storage.recompute)
+    arrays = [*shared.items(), *(item for layer in layers for item in layer.items())]
+    return sum(storage.padded(math.prod(shape) * _item(name, storage)[1]) for name, shape in arrays)
 
 
-def _padded(size: int) -> int:
-    """Elements an array takes in the arena: whole cache lines, and an odd number of them between neighbours.
-
-    Sizes here are mostly multiples of a page; without the gap all arrays would begin at the same place within a page,
-    and so compete for the same cache sets.
-    """
-    return -(-size // 16) * 16 + 16 * 21
+def _item(name: str, storage: Storage) -> tuple[str, int]:
+    """(dtype, bytes an element) of the activation called ``name``."""
+    return (storage.exact, storage.exact_bytes) if name in EXACT else (storage.dtype, storage.dtype_bytes)
 
 
 class Activations:
@@ -102,28 +111,38 @@ class Activations:
 
     All lie in one allocation, which the operating system can back with huge pages: at 4 KB a page, the address
     translations of a small model's activations alone would overflow the processor's table of them.
+
+    ``recompute``: the fields of a layer that all layers share, and that backward computes again.
     """
 
     def __init__(self, ops: Ops, config: GPTConfig, B: int, T: int, training: bool) -> None:
         self.B, self.T, self.training = B, T, training
-        arena = ops.empty((n_elements(config, B, T, training),))
+        storage = ops.storage
+        self.recompute = storage.recompute if training else frozenset()
+        memory = ops.empty((n_bytes(config, B, T, training, storage),), np.uint8)
         at = 0
 
-        def carve(shape: tuple[int, ...]) -> Array:
+        def carve(shapes: dict[str, tuple[int, ...]]) -> dict[str, Array]:
             nonlocal at
-            start, size = at, math.prod(shape)
-            at += _padded(size)
-            return arena[start : start + size].reshape(shape)
+            arrays = {}
+            for name, shape in shapes.items():
+                dtype, item_bytes = _item(name, storage)
+                size = math.prod(shape) * item_bytes
+                arrays[name] = memory[at : at + size].view(dtype).reshape(shape)
+                at += storage.padded(size)
+            return arrays
 
-        shared = {name: carve(shape) for name, shape in shared_shapes(config, B, T, training).items()}
+        shapes, layers = planned_shapes(config, B, T, training, self.recompute)
+        shared = carve(shapes)
         self.embedded, self.delta, self.lnf = shared["embedded"], shared["delta"], shared["lnf"]
         self.meanf, self.rstdf, self.losses = shared["meanf"], shared["rstdf"], shared["losses"]
         if training:
-            self.dresidual, self.dbranch, self.dln = shared["dresidual"], shared["dbranch"], shared["dln"]
-            self.dqkv, self.dpre = shared["dqkv"], shared["dpre"]
-        shapes = layer_shapes(config, B, T)
-        n_sets = config.n_layer if training else 1
-        sets = [LayerActivations(**{name: carve(shape) for name, shape in shapes.items()}) for _ in range(n_sets)]
+            self.dresidual, self.dln, self.dpre = shared["dresidual"], shared["dln"], shared["dpre"]
+            self.dbranch = shared.get("dbranch")
+            # attention's backward begins when the MLP's has ended, so its gradient can lie in the same place
+            self.dqkv = self.dpre.reshape(-1)[: 3 * B * T * config.n_embd].reshape(B, T, 3 * config.n_embd)
+        again = {name: shared[name] for name in self.recompute}
+        sets = [LayerActivations(**carve(shapes), **again) for shapes in layers]
         self.layers = sets if training else sets * config.n_layer
         self.idx = ops.empty((B, T), np.int32)
         self.targets = ops.empty((B * T,), np.int32)

@@ -18,13 +18,15 @@ from nanoeuler.model.activations import Activations
 from nanoeuler.model.config import GPTConfig
 from nanoeuler.model.parameters import Layout, init_parameters
 from nanoeuler.ops import get_engine
-from nanoeuler.ops.table import Array, Ops
+from nanoeuler.ops.table import Array, Ops, Seed
 
 
 class GPT:
     """A GPT-2 on one engine: parameters in a flat buffer, gradients beside it when training.
 
-    ``device`` is ``"cpu"`` (float32, Numba) or ``"reference"`` (float64, NumPy).
+    ``device`` is ``"cpu"`` (float32, Numba), ``"gpu"`` (bfloat16, Triton) or ``"reference"`` (float64, NumPy).
+    ``master`` holds the parameters as the optimizer updates them, ``params`` as the network computes with them: the
+    same array, or on a GPU a copy rounded to bfloat16.
 
     >>> model = GPT(GPTConfig.preset("demo", n_layer=1), device="reference")
     >>> model.logits(np.zeros((1, 3), np.int32)).shape
@@ -37,12 +39,16 @@ class GPT:
         self.config = config
         self.ops: Ops = get_engine(device)
         self.layout = Layout(config)
-        self.params: Array = self.ops.empty((self.layout.n_params,))
-        self.ops.upload(self.params, init_parameters(config, seed) if params is None else params)
+        n = self.layout.n_params
+        self.master: Array = self.ops.empty((n,), self.ops.exact)
+        self.params: Array = self.ops.empty((n,)) if self.ops.storage.rounds else self.master
+        self.ops.upload(self.master, init_parameters(config, seed) if params is None else params)
+        self.round_parameters()
         self.p = self.layout.views(self.params)
         self.grads: Array | None = None
         self.g: dict[str, Array] = {}
         self._acts: Activations | None = None
+        self.held: Activations | None = None  # by a recorded training step, which has their addresses
 
     # ---- parameters ---------------------------------------------------------------------------------
     @classmethod
@@ -64,26 +70,31 @@ class GPT:
         """
         from nanoeuler.formats.huggingface import save_gpt2
 
-        save_gpt2(Path(folder), self.config, self.ops.download(self.params), dtype, eos_token_id)
+        save_gpt2(Path(folder), self.config, self.ops.download(self.master), dtype, eos_token_id)
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Host copies of all parameters by name."""
-        return self.layout.views(self.ops.download(self.params))
+        return self.layout.views(self.ops.download(self.master))
+
+    def round_parameters(self) -> None:
+        """Bring ``params`` up to date with ``master``: to be called whenever something was written into it."""
+        if self.params is not self.master:
+            self.ops.convert(self.params, self.master)
 
     def activations(self, B: int, T: int, training: bool) -> Activations:
         """The buffers for (B, T), kept from call to call and replaced when the size changes."""
-        a = self._acts
-        if a is None or (a.B, a.T) != (B, T) or (training and not a.training):
-            self._acts = None  # free the old buffers before the new ones are made
-            self._acts = Activations(self.ops, self.config, B, T, training)
         if training and self.grads is None:
-            self.grads = self.ops.zeros((self.layout.n_params,))
+            self.grads = self.ops.zeros((self.layout.n_params,), self.ops.exact)
             self.g = self.layout.views(self.grads)
-        assert self._acts is not None
+        for a in (self.held, self._acts):
+            if a is not None and (a.B, a.T) == (B, T) and (a.training or not training):
+                return a
+        self._acts = None  # free the old buffers before the new ones are made
+        self._acts = Activations(self.ops, self.config, B, T, training)
         return self._acts
 
     # ---- forward ------------------------------------------------------------------------------------
-    def forward(self, a: Activations, dropout: float = 0.0, seed: int = 0) -> None:
+    def forward(self, a: Activations, dropout: float = 0.0, seed: Seed = 0) -> None:
         """From ``a.idx`` (B, T) to ``a.lnf`` (N, C), the final layer norm's output."""
         ops, p, C = self.ops, self.p, self.config.n_embd
         ops.embedding(a.embedded, a.idx, p["wte.weight"], p["wpe.weight"])
@@ -116,7 +127,7 @@ class GPT:
 
     # ---- backward -----------------------------------------------------------------------------------
     def backward(
-        self, a: Activations, scale: float, dropout: float = 0.0, seed: int = 0, accumulate: bool = False
+        self, a: Activations, scale: float, dropout: float = 0.0, seed: Seed = 0, accumulate: bool = False
     ) -> None:
         """Loss into ``a.losses`` (N,) and the gradients of ``scale * sum(losses)`` into ``self.grads``.
 
@@ -130,6 +141,10 @@ class GPT:
         def norm_backward(name: str, x: Array, mean: Array, rstd: Array, past: Array | None) -> None:
             w, b = name + ".weight", name + ".bias"
             ops.layernorm_backward(a.dresidual, g[w], g[b], a.dln, x, mean, rstd, p[w], past, acc)
+
+        def norm_again(field: str, name: str, out: Array, mean: Array, rstd: Array, x: Array) -> None:
+            if field in a.recompute:
+                ops.layernorm(out, mean, rstd, x, p[name + ".weight"], p[name + ".bias"])
 
         def linear_backward(name: str, dx: Array, dout: Array, x: Array, pre: Array | None = None) -> None:
             w, b = name + ".weight", name + ".bias"
@@ -146,6 +161,7 @@ class GPT:
             blk, h = a.layers[i], f"h.{i}."
             x = a.layers[i - 1].end if i else a.embedded.reshape(-1, C)
             linear_backward(h + "mlp.c_proj", a.dpre, branch(i, 3), blk.act, blk.pre)
+            norm_again("ln2", h + "ln_2", blk.ln2, blk.mean2, blk.rstd2, blk.mid)
             linear_backward(h + "mlp.c_fc", a.dln, a.dpre, blk.ln2)
             norm_backward(h + "ln_2", blk.mid, blk.mean2, blk.rstd2, a.dresidual)
             linear_backward(h + "attn.c_proj", a.dln, branch(i, 2), blk.att.reshape(-1, C))
@@ -153,6 +169,7 @@ class GPT:
             ops.attention_backward(
                 a.dqkv, datt, blk.att, blk.lse, blk.qkv, self.config.n_head, dropout, _site(seed, i, 1)
             )
+            norm_again("ln1", h + "ln_1", blk.ln1, blk.mean1, blk.rstd1, x)
             linear_backward(h + "attn.c_attn", a.dln, a.dqkv.reshape(-1, 3 * C), blk.ln1)
             norm_backward(h + "ln_1", x, blk.mean1, blk.rstd1, a.dresidual)
         dembedded = a.dresidual.reshape(a.B, a.T, C)
@@ -170,10 +187,34 @@ class GPT:
         adds to the gradients there are; ``seed`` picks the dropout masks.
         """
         a = self._fill(x, y, training=True)
-        self.forward(a, self.config.dropout, seed)
+        dropout = (self.config.dropout, spread(seed))
+        self.forward(a, *dropout)
         n_valid = max(1, int(np.count_nonzero(y != -1)))
-        self.backward(a, scale / n_valid, self.config.dropout, seed, accumulate)
+        self.backward(a, scale / n_valid, *dropout, accumulate)
         return float(self.ops.download(a.losses).sum(dtype=np.float64)) / n_valid
+
+    def moments(self) -> tuple[Array, Array]:
+        """AdamW's two moments before the first step: zeros, flat."""
+        n = self.layout.n_params
+        return self.ops.zeros((n,), self.ops.exact), self.ops.zeros((n,), self.ops.exact)
+
+    def update(
+        self,
+        moments: tuple[Array, Array],
+        step: int,
+        lr: float,
+        beta1: float = 0.9,
+        beta2: float = 0.95,
+        eps: float = 1e-8,
+        weight_decay: float = 0.1,
+        grad_scale: float = 1.0,
+    ) -> None:
+        """One step of AdamW with ``self.grads``: see :meth:`nanoeuler.ops.table.Ops.adamw`. ``step`` starts at 1."""
+        rounded = None if self.params is self.master else self.params
+        self.ops.adamw(
+            self.master, self.grads, *moments, self.layout.n_decay,
+            step, lr, beta1, beta2, eps, weight_decay, grad_scale, rounded,
+        )  # fmt: skip
 
     def loss(self, x: np.ndarray, y: np.ndarray) -> float:
         """Mean cross-entropy (nats) without gradients and without dropout."""
@@ -192,7 +233,7 @@ class GPT:
         self.forward(a)
         B, T, V, C = a.B, a.T, self.config.vocab_size, self.config.n_embd
         rows = a.lnf.reshape(B, T, C)[:, -1, :] if last_only else a.lnf
-        out = self.ops.empty((B if last_only else B * T, V))
+        out = self.ops.empty((B if last_only else B * T, V), self.ops.exact)
         self.ops.logits(out, rows, self.p["wte.weight"])
         return self.ops.download(out).reshape((B, V) if last_only else (B, T, V))
 
@@ -218,9 +259,14 @@ class GPT:
         return a
 
 
-def _site(seed: int, layer: int, where: int) -> int:
-    """A dropout seed of its own for each place in the network (uint32)."""
-    return (seed * 0x9E3779B1 + layer * 4 + where + 1) & 0xFFFFFFFF
+def spread(seed: int) -> int:
+    """A batch's seed (uint32) for :meth:`GPT.forward`, far from other batches': places add small numbers to it."""
+    return (seed * 0x9E3779B1) & 0xFFFFFFFF
+
+
+def _site(seed: Seed, layer: int, where: int) -> Seed:
+    """A dropout seed of its own for each place in the network; engines take it modulo 2^32."""
+    return seed + (layer * 4 + where + 1)
 
 
 __all__ = ["GPT"]

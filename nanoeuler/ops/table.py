@@ -1,7 +1,7 @@
 """The table of operations: everything GPT-2 computes, forward and backward, as one interface.
 
 The network (``model/gpt.py``) is written once as calls to this table, and an *engine* fills the table in:
-``reference`` (float64 NumPy, the specification), ``cpu`` (float32 Numba) and, later, ``gpu`` (bfloat16 Triton).
+``reference`` (float64 NumPy, the specification), ``cpu`` (float32 Numba) and ``gpu`` (bfloat16 Triton).
 
 Conventions, the same for every engine:
 
@@ -23,14 +23,19 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from nanoeuler.ops.storage import Storage
+
 Array = Any  # np.ndarray on reference and cpu; a device array on gpu
+Seed = Any  # a whole number; on gpu also one that lies in device memory. A whole number can be added to either.
 
 
 class Ops(Protocol):
-    """One engine's column of the table. ``dtype`` is that of parameters and activations."""
+    """One engine's column of the table. ``dtype`` and ``exact`` are those of its ``storage``."""
 
     name: str
-    dtype: np.dtype
+    storage: Storage
+    dtype: Any
+    exact: Any
 
     # ---- memory -------------------------------------------------------------------------------------
     def empty(self, shape: tuple[int, ...], dtype: Any = None) -> Array:
@@ -44,6 +49,9 @@ class Ops(Protocol):
 
     def download(self, src: Array) -> np.ndarray:
         """A host copy of ``src`` (never a view)."""
+
+    def convert(self, dst: Array, src: Array) -> None:
+        """``dst = src``, rounded to the dtype of ``dst``; both flat, of the same size."""
 
     # ---- embedding ----------------------------------------------------------------------------------
     def embedding(self, out: Array, idx: Array, wte: Array, wpe: Array) -> None:
@@ -113,11 +121,12 @@ class Ops(Protocol):
         """``dx = dout @ weight.T``, ``dweight (+)= x.T @ dout``, ``dbias (+)= sum of dout over rows``.
 
         With ``pre_gelu`` (N,I), the layer's input was ``x = gelu(pre_gelu)`` and ``dx`` becomes the gradient
-        of ``pre_gelu``: ``dx = (dout @ weight.T) * gelu'(pre_gelu)``.
+        of ``pre_gelu``: ``dx = (dout @ weight.T) * gelu'(pre_gelu)``. An engine whose ``storage.recompute`` names
+        ``act`` does not rely on what ``x`` holds, but writes ``gelu(pre_gelu)`` into it again.
         """
 
     # ---- attention ----------------------------------------------------------------------------------
-    def attention(self, out: Array, lse: Array, qkv: Array, n_head: int, dropout: float = 0.0, seed: int = 0) -> None:
+    def attention(self, out: Array, lse: Array, qkv: Array, n_head: int, dropout: float = 0.0, seed: Seed = 0) -> None:
         """Causal multi-head attention. qkv (B,T,3C) packed q|k|v, each n_head x head_dim -> out (B,T,C).
 
         ``out = dropout(softmax(q k^T / sqrt(head_dim), causal)) v`` without ever holding a (T,T) matrix;
@@ -134,7 +143,7 @@ class Ops(Protocol):
         qkv: Array,
         n_head: int,
         dropout: float = 0.0,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         """Gradient of :meth:`attention`: ``dqkv`` (B,T,3C) from ``dout`` (B,T,C); ``out`` and ``lse`` as saved."""
 
@@ -161,7 +170,7 @@ class Ops(Protocol):
         """``out = x @ wte.T`` (N,V): for sampling and for looking inside."""
 
     # ---- dropout ------------------------------------------------------------------------------------
-    def dropout(self, out: Array, x: Array, p: float, seed: int) -> None:
+    def dropout(self, out: Array, x: Array, p: float, seed: Seed) -> None:
         """``out = x * keep / (1-p)``; may work in place. Its own backward: apply it to the gradient."""
 
     # ---- optimizer ----------------------------------------------------------------------------------
@@ -182,12 +191,14 @@ class Ops(Protocol):
         eps: float,
         weight_decay: float,
         grad_scale: float,
+        rounded: Array | None = None,
     ) -> None:
         """One AdamW step (Loshchilov & Hutter 2019) over flat buffers, in place.
 
         ``g = grad * grad_scale``; ``m = beta1 m + (1-beta1) g``; ``v = beta2 v + (1-beta2) g^2``;
         ``param -= lr * (m/(1-beta1^step) / (sqrt(v/(1-beta2^step)) + eps) + decay * param)``, where ``decay`` is
         ``weight_decay`` for the first ``n_decay`` elements (the matrices) and 0 for the rest. ``step`` starts at 1.
+        ``rounded``, where given, receives the new ``param`` in its own dtype.
         """
 
 

@@ -70,7 +70,7 @@ def save_checkpoint(
     """
     with replacing_folder(folder) as new:
         eot_id = None if tokenizer is None else tokenizer.eot_id
-        save_gpt2(new, model.config, _on_host(model, model.params), eos_token_id=eot_id)
+        save_gpt2(new, model.config, _on_host(model, model.master), eos_token_id=eot_id)
         if tokenizer is not None:
             tokenizer.save(new)
         if moments is not None:
@@ -83,9 +83,9 @@ def save_checkpoint(
 
 def _save_optimizer(path: Path, model: GPT, moments: tuple[Array, Array]) -> None:
     flat = {"m": moments[0], "v": moments[1]}
-    exact = model.ops.dtype == np.float32
+    exact = model.ops.storage.exact_bytes == 4
     if not exact:  # model.safetensors is float32: keep here what the engine really has
-        flat["param"] = model.params
+        flat["param"] = model.master
     tensors = {
         f"{kind}.{name}": view
         for kind, buffer in flat.items()
@@ -177,7 +177,7 @@ def load_optimizer(folder: Path, model: GPT, moments: tuple[Array, Array]) -> No
             names = set(tensors.keys())
             flat = {"m": moments[0], "v": moments[1]}
             if any(name.startswith("param.") for name in names):
-                flat["param"] = model.params
+                flat["param"] = model.master
             for kind, buffer in flat.items():
                 for name, view in model.layout.views(buffer).items():
                     if f"{kind}.{name}" not in names:
@@ -186,5 +186,6 @@ def load_optimizer(folder: Path, model: GPT, moments: tuple[Array, Array]) -> No
                     if tensor.shape != tuple(view.shape):
                         raise UserError(f"{path}: {kind}.{name} is {tensor.shape}, the model needs {tuple(view.shape)}")
                     model.ops.upload(view, tensor)
+        model.round_parameters()
     except (OSError, SafetensorError) as error:
         raise UserError(f"cannot read {path}: {error}") from None

@@ -9,14 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nanoeuler.errors import UserError
-from nanoeuler.model.activations import n_elements
+from nanoeuler.model.activations import n_bytes
 from nanoeuler.model.config import GPTConfig
-from nanoeuler.ops import DEVICES
+from nanoeuler.ops import check_device
+from nanoeuler.ops.storage import STORAGE
 from nanoeuler.training.memory import available_memory
 
-PROGRAM_BYTES = {"reference": 80 << 20, "cpu": 210 << 20}
+PROGRAM_BYTES = {"reference": 80 << 20, "cpu": 210 << 20, "gpu": 560 << 20, "gpu-fp32": 560 << 20}
 """Python, NumPy and (cpu) Numba with its kernels, measured on Linux: the one figure that is no exact count. The run
-that compiles the kernels needs 110 MiB more, for a moment."""
+that compiles the kernels needs 110 MiB more, for a moment. On a GPU, what CUDA itself takes of the GPU's memory."""
 
 
 @dataclass(frozen=True)
@@ -66,31 +67,59 @@ def plan(config: GPTConfig, B: int, T: int | None = None, device: str = "cpu", m
     ('parameters', True)
     """
     T = config.block_size if T is None else T
-    if device not in DEVICES:
-        raise UserError(f"unknown device '{device}': choose one of {', '.join(DEVICES)}")
+    check_device(device)
     if B < 1 or T < 1:
         raise UserError(f"a batch needs at least one sequence of one token, not {B} of {T}")
     if config.block_size < T:
         raise UserError(f"sequences of {T} tokens are longer than the model's block_size {config.block_size}")
-    budget = available_memory() if memory_bytes is None else memory_bytes
+    budget = _available(device) if memory_bytes is None else memory_bytes
     largest = None if budget is None else _largest_batch(config, T, device, budget)
     return Plan(config, B, T, device, _rows(config, B, T, device), budget, largest)
 
 
+def _available(device: str) -> int | None:
+    """Bytes that a run on ``device`` could have now, None if unknown: on the GPU, or of the machine's memory."""
+    if device.startswith("gpu"):
+        from nanoeuler.ops.gpu.runtime.driver import free_bytes
+
+        return free_bytes()
+    return available_memory()
+
+
 def _rows(config: GPTConfig, B: int, T: int, device: str) -> tuple[PlanRow, ...]:
-    size = 4 if device == "cpu" else 8
-    n, N = config.n_params, B * T
-    scratch, chunk = _cpu_scratch(config, B, T) if device == "cpu" else _reference_scratch(config, N)
+    storage, n, N, on_gpu = STORAGE[device], config.n_params, B * T, device.startswith("gpu")
+    exact = storage.exact_bytes
+    activations = n_bytes(config, B, T, training=True, storage=storage)
+    if storage.rounds:
+        note = f"{n:,} numbers of {exact} bytes, and a copy of {storage.dtype_bytes} bytes to compute with"
+        parameters = PlanRow("parameters", n * (exact + storage.dtype_bytes), note)
+    else:
+        parameters = PlanRow("parameters", n * exact, f"{n:,} numbers of {exact} bytes")
+    logits, chunk, scratch = _scratch(config, B, T, device)
     return (
-        PlanRow("parameters", n * size, f"{n:,} numbers of {size} bytes"),
-        PlanRow("gradients", n * size, "one for each parameter"),
-        PlanRow("optimizer", 2 * n * size, "AdamW's two moments for each parameter"),
-        PlanRow("activations", n_elements(config, B, T, training=True) * size, f"kept for backward, {B} x {T} tokens"),
-        PlanRow("batch", 4 * N * 4, "token ids and targets, in the loader and in the model"),
-        PlanRow("logits", chunk * config.vocab_size * size, f"{chunk} rows of {config.vocab_size:,} at a time"),
-        PlanRow("scratch", scratch * size, "of the operations, reused by all of them"),
-        PlanRow("program", PROGRAM_BYTES[device], "Python and its libraries (about)"),
+        parameters,
+        PlanRow("gradients", n * exact, "one for each parameter"),
+        PlanRow("optimizer", 2 * n * exact, "AdamW's two moments for each parameter"),
+        PlanRow("activations", activations, f"kept for backward, {B} x {T} tokens"),
+        PlanRow("batch", (6 if on_gpu else 4) * N * 4, "token ids and targets, on their way and in the model"),
+        PlanRow("logits", logits, f"{chunk} rows of {config.vocab_size:,} at a time"),
+        PlanRow("scratch", scratch, "of the operations, reused by all of them"),
+        PlanRow("program", PROGRAM_BYTES[device], f"{'CUDA' if on_gpu else 'Python and its libraries'} (about)"),
     )
+
+
+def _scratch(config: GPTConfig, B: int, T: int, device: str) -> tuple[int, int, int]:
+    """(bytes of logits, rows of logits, bytes of other scratch) that the engine ends up with."""
+    if device.startswith("gpu"):
+        from nanoeuler.ops.gpu.runtime.driver import load_bindings
+
+        load_bindings()  # or say what to install
+        from nanoeuler.ops.gpu.scratch import training_scratch
+
+        return training_scratch(config, B, T, STORAGE[device])
+    size = STORAGE[device].dtype_bytes
+    scratch, chunk = _cpu_scratch(config, B, T) if device == "cpu" else _reference_scratch(config, B * T)
+    return chunk * config.vocab_size * size, chunk, scratch * size
 
 
 def _cpu_scratch(config: GPTConfig, B: int, T: int) -> tuple[int, int]:

@@ -14,9 +14,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-
-from nanoeuler.data.permutation import hash64
+from nanoeuler.data.loader import Batch
 from nanoeuler.errors import UserError
 from nanoeuler.model.gpt import GPT
 from nanoeuler.tokenizer import BaseTokenizer
@@ -39,6 +37,7 @@ from nanoeuler.training.setup import (
 )
 from nanoeuler.training.signals import StopRequest
 from nanoeuler.training.speed import Speed
+from nanoeuler.training.step import StepDone, new_stepper
 
 PLOT_EVERY_S = 60.0  # at most so often while training; at the end in any case
 
@@ -113,9 +112,8 @@ class Trainer:
         B, T = config.batch_size, config.seq_len or model.config.block_size
         self.B, self.T = B, T
         self.loader = new_loader(config, data, T)
-        self.batch = (np.empty((B, T), np.int32), np.empty((B, T), np.int32))
-        self.m = model.ops.zeros((model.layout.n_params,))
-        self.v = model.ops.zeros((model.layout.n_params,))
+        self.moments = model.moments()
+        self.stepper = new_stepper(model, self.moments, config, T, self._fetch)
         self.stop = StopRequest()
         self.speed = Speed()
         self._told = False  # that Ctrl-C was heard
@@ -160,7 +158,7 @@ class Trainer:
         check_same_run(run, config, data, state)
         model, tokenizer = new_model(replace(config, init_from=str(run.last)), data)
         trainer = cls(config, run, model, tokenizer, data, state, on_event)
-        load_optimizer(run.last, model, (trainer.m, trainer.v))
+        load_optimizer(run.last, model, trainer.moments)
         run.write_config(config)
         return trainer
 
@@ -198,6 +196,7 @@ class Trainer:
             s.pending = True
             if self._hear_stop() or not self._after_step():
                 return False
+        self._wait()
         return True
 
     def _hear_stop(self) -> bool:
@@ -211,25 +210,29 @@ class Trainer:
         return every > 0 and self.state.step > 0 and self.state.step % every == 0
 
     def _train_step(self) -> None:
-        """Gradients over ``grad_accum`` batches, clipped, then one step of AdamW."""
-        c, s, model = self.config, self.state, self.model
-        loss = 0.0
-        for i in range(c.grad_accum):
-            self._hear_stop()
-            n = s.step * c.grad_accum + i
-            x, y = self.loader.batch(n, out=self.batch)
-            seed = hash64(c.seed, n) & 0xFFFFFFFF  # of the dropout masks
-            loss += model.loss_and_grad(x, y, seed=seed, scale=1.0 / c.grad_accum, accumulate=i > 0) / c.grad_accum
-        norm = model.ops.global_norm(model.grads)
-        self._require_finite("loss", loss, s.step + 1)
-        self._require_finite("norm of the gradient", norm, s.step + 1)
-        lr = learning_rate(c, s.step)
-        clip = min(1.0, c.grad_clip / (norm + 1e-6)) if c.grad_clip else 1.0  # as torch's clip_grad_norm_
+        """One step of the optimizer; what it came to may be known only during the next one."""
+        c, s = self.config, self.state
+        done = self.stepper.run(s.step + 1, learning_rate(c, s.step))
+        self._require_finite_steps(done)
         s.step, s.val_loss = s.step + 1, None
-        adam = (c.beta1, c.beta2, c.eps, c.weight_decay)
-        model.ops.adamw(model.params, model.grads, self.m, self.v, model.layout.n_decay, s.step, lr, *adam, clip)
         s.tokens += c.tokens_per_step
-        self._report(loss, lr, norm)
+        self._report(done)
+
+    def _fetch(self, n: int, out: Batch) -> None:
+        """Write batch ``n`` into ``out``."""
+        self._hear_stop()
+        self.loader.batch(n, out=out)
+
+    def _wait(self) -> None:
+        """Report all steps up to this one: before anything else is reported or saved."""
+        done = self.stepper.finish()
+        self._require_finite_steps(done)
+        self._report(done)
+
+    def _require_finite_steps(self, done: list[StepDone]) -> None:
+        for d in done:
+            self._require_finite("loss", d.loss, d.step)
+            self._require_finite("norm of the gradient", d.norm, d.step)
 
     def _require_finite(self, what: str, value: float, step: int) -> None:
         if math.isfinite(value):
@@ -242,23 +245,25 @@ class Trainer:
             step,
         )
 
-    def _report(self, loss: float, lr: float, norm: float) -> None:
+    def _report(self, done: list[StepDone]) -> None:
         c, s = self.config, self.state
-        self.speed.step()
-        s.seconds = perf_counter() - self._began
-        per_second = c.tokens_per_step / self.speed.seconds_per_step
-        if s.step % c.log_every == 0 or s.step == c.steps:
-            self.metrics.write(
-                step=s.step,
-                loss=loss,
-                lr=lr,
-                grad_norm=norm,
-                tokens=s.tokens,
-                tokens_per_s=round(per_second, 1),
-                seconds=round(s.seconds, 3),
-            )
-        left = self.speed.seconds_for(c.steps - s.step)
-        self.emit(events.Step(s.step, loss, lr, norm, s.tokens, per_second, left))
+        for d in done:
+            self.speed.step()
+            s.seconds = perf_counter() - self._began
+            per_second = c.tokens_per_step / self.speed.seconds_per_step
+            tokens = s.tokens - (s.step - d.step) * c.tokens_per_step
+            if d.step % c.log_every == 0 or d.step == c.steps:
+                self.metrics.write(
+                    step=d.step,
+                    loss=d.loss,
+                    lr=d.lr,
+                    grad_norm=d.norm,
+                    tokens=tokens,
+                    tokens_per_s=round(per_second, 1),
+                    seconds=round(s.seconds, 3),
+                )
+            left = self.speed.seconds_for(c.steps - d.step)
+            self.emit(events.Step(d.step, d.loss, d.lr, d.norm, tokens, per_second, left))
 
     # ---- between steps ----------------------------------------------------------------------------------
     def _after_step(self) -> bool:
@@ -280,6 +285,7 @@ class Trainer:
 
     def _evaluate(self) -> None:
         s = self.state
+        self._wait()
         assert self.data.val is not None
         self.emit(events.Evaluating(s.step))
         tokens = self.config.eval_tokens or None
@@ -305,19 +311,22 @@ class Trainer:
 
         c, s = self.config, self.state
         assert self.tokenizer is not None
+        self._wait()
         text = write_sample(self.model, self.tokenizer, c.sample_prompt, c.sample_tokens, seed=c.seed + s.step)
         self.metrics.write(step=s.step, prompt=c.sample_prompt, sample=text)
         self.emit(events.Sampled(s.step, c.sample_prompt, text))
         self.speed.restart()
 
     def _save_last(self) -> None:
+        self._wait()
         self.metrics.sync()
         self._save(self.run_folder.last, "last")
 
     def _save(self, folder: Path, kind: Any) -> None:
         s = self.state
+        self._wait()
         state = replace(s, seconds=perf_counter() - self._began)
-        save_checkpoint(folder, self.model, self.tokenizer, state, (self.m, self.v) if kind == "last" else None)
+        save_checkpoint(folder, self.model, self.tokenizer, state, self.moments if kind == "last" else None)
         self.emit(events.Saved(s.step, folder, kind))
         self.speed.restart()
 

@@ -85,6 +85,10 @@ class FakeCuda:
         ctypes.memset(address, value, n_bytes)
         return (Result.CUDA_SUCCESS,)
 
+    def cuMemsetD32Async(self, address, value, n, stream):
+        (ctypes.c_uint32 * n).from_address(address)[:] = [value] * n
+        return (Result.CUDA_SUCCESS,)
+
     def cuMemcpyHtoDAsync(self, dst, src, n_bytes, stream):
         ctypes.memmove(dst, src, n_bytes)
         return (Result.CUDA_SUCCESS,)

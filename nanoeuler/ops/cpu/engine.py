@@ -17,6 +17,7 @@ from nanoeuler.ops.cpu import gemm as mm
 from nanoeuler.ops.cpu import layernorm as ln
 from nanoeuler.ops.cpu import optimizer as opt
 from nanoeuler.ops.cpu import warmup
+from nanoeuler.ops.storage import STORAGE
 from nanoeuler.ops.table import hash32
 
 LOGITS_BYTES = 64 << 20  # the classifier's chunk of logits is at most about this large
@@ -42,7 +43,9 @@ class CpuOps:
     """
 
     name = "cpu"
+    storage = STORAGE["cpu"]
     dtype = np.dtype(np.float32)
+    exact = dtype
 
     def __init__(self) -> None:
         warmup.start()
@@ -68,6 +71,9 @@ class CpuOps:
 
     def download(self, src: np.ndarray) -> np.ndarray:
         return src.copy()
+
+    def convert(self, dst: np.ndarray, src: np.ndarray) -> None:
+        np.copyto(dst, src, casting="same_kind")
 
     # ---- matrix product -----------------------------------------------------------------------------
     def _gemm(
@@ -264,6 +270,7 @@ class CpuOps:
         eps: float,
         weight_decay: float,
         grad_scale: float,
+        rounded: np.ndarray | None = None,
     ) -> None:
         f = np.float32
         correct1, correct2 = 1.0 / (1.0 - beta1**step), 1.0 / (1.0 - beta2**step)
@@ -271,6 +278,8 @@ class CpuOps:
             param, grad, m, v, n_decay, f(lr), f(beta1), f(beta2), f(correct1), f(correct2), f(eps),
             f(weight_decay), f(grad_scale),
         )  # fmt: skip
+        if rounded is not None:
+            self.convert(rounded, param)
 
 
 _allocations = itertools.count()

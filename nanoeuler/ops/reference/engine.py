@@ -13,6 +13,7 @@ from nanoeuler.ops.reference.embedding import embedding, embedding_backward
 from nanoeuler.ops.reference.layernorm import add_layernorm, layernorm, layernorm_backward
 from nanoeuler.ops.reference.linear import linear, linear_backward
 from nanoeuler.ops.reference.optimizer import adamw, global_norm
+from nanoeuler.ops.storage import STORAGE
 
 
 class ReferenceOps:
@@ -27,7 +28,9 @@ class ReferenceOps:
     """
 
     name = "reference"
+    storage = STORAGE["reference"]
     dtype: np.dtype = np.dtype(np.float64)
+    exact: np.dtype = dtype
 
     def empty(self, shape: tuple[int, ...], dtype: Any = None) -> np.ndarray:
         """An uninitialised array, float64 unless told otherwise."""
@@ -44,6 +47,10 @@ class ReferenceOps:
     def download(self, src: np.ndarray) -> np.ndarray:
         """A copy of ``src``."""
         return np.array(src)
+
+    def convert(self, dst: np.ndarray, src: np.ndarray) -> None:
+        """Copy, converting to the dtype of ``dst``."""
+        dst[...] = src
 
     embedding = staticmethod(embedding)
     embedding_backward = staticmethod(embedding_backward)

@@ -50,10 +50,12 @@ def adamw(
     eps: float,
     weight_decay: float,
     grad_scale: float,
+    rounded: np.ndarray | None = None,
 ) -> None:
     """One step, in place, over flat buffers of any float dtype; computed in float64 and rounded once on writing.
 
-    The first ``n_decay`` elements decay, the rest do not; ``step`` starts at 1.
+    The first ``n_decay`` elements decay, the rest do not; ``step`` starts at 1. ``rounded``, where given, receives
+    the new parameters in its own dtype.
 
     >>> param, grad, m, v = np.array([1.0, 1.0]), np.array([7.0, -7.0]), np.zeros(2), np.zeros(2)
     >>> adamw(param, grad, m, v, 1, 1, 0.1, 0.9, 0.95, 0.0, 0.5, 1.0)
@@ -68,3 +70,5 @@ def adamw(
     decay = np.where(np.arange(param.size) < n_decay, weight_decay, 0.0)
     param[...] = param - lr * (mhat / (np.sqrt(vhat) + eps) + decay * param)
     m[...], v[...] = new_m, new_v
+    if rounded is not None:
+        rounded[...] = param

@@ -198,3 +198,11 @@ def _find_gpu(cuda: Cuda, ordinal: int) -> Any:
 def open_device() -> Device:
     """The first GPU (``CUDA_VISIBLE_DEVICES`` chooses which that is), opened once per process."""
     return Device()
+
+
+def free_bytes() -> int | None:
+    """Free memory of this machine's GPU; None if there is none that will do."""
+    try:
+        return open_device().memory_info()[0]
+    except UserError:
+        return None

@@ -184,6 +184,12 @@ class Memory:
         if array.size:
             self.device.cuda.cuMemsetD8Async(array.ptr, 0, array.nbytes, self.device.stream)
 
+    def put(self, array: DeviceArray, value: float | int) -> None:
+        """Write a number into an array of one 4-byte element, in order with the kernels and without waiting."""
+        assert array.nbytes == 4, array
+        bits = np.float32(value).view(np.uint32) if array.dtype == "fp32" else int(value) & 0xFFFFFFFF
+        self.device.cuda.cuMemsetD32Async(array.ptr, int(bits), 1, self.device.stream)
+
     def copy(self, dst: DeviceArray, src: DeviceArray) -> None:
         """Copy within the GPU; dtypes and shapes must agree, and rows without gaps."""
         assert dst.dtype == src.dtype and dst.shape == src.shape, (dst, src)

@@ -1,0 +1,59 @@
+"""How much scratch memory the engine's operations need, known before they run: what ``nanoeuler plan`` counts."""
+
+from __future__ import annotations
+
+from nanoeuler.errors import UserError
+from nanoeuler.model.config import GPTConfig
+from nanoeuler.ops.gpu.kernels import attention as att
+from nanoeuler.ops.gpu.kernels import classifier as cls
+from nanoeuler.ops.gpu.kernels import layernorm as ln
+from nanoeuler.ops.gpu.kernels import linear as lin
+from nanoeuler.ops.gpu.kernels import matmul as mm
+from nanoeuler.ops.gpu.kernels import optimizer as opt
+from nanoeuler.ops.gpu.kernels.spec import Target
+from nanoeuler.ops.gpu.runtime.driver import open_device
+from nanoeuler.ops.storage import Storage
+
+LOGITS_BYTES = 200 << 20  # the classifier's chunk of logits is at most about this large
+
+
+def classifier_rows(N: int, C: int, V: int, item_bytes: int, target: Target) -> int:
+    """Rows of logits that the classifier holds at a time: whole tiles of 128, if there are that many."""
+    most = LOGITS_BYTES // (item_bytes * cls.logits_stride(V))
+    return cls.chunk_rows(N, C, max(128, most // 128 * 128), target)
+
+
+def classifier_scratch(N: int, rows: int, C: int, V: int, dtype: str, target: Target) -> int:
+    """fp32 elements for the partial sums of the classifier's products, over N rows in chunks of ``rows``."""
+    chunks = [n for n in (rows, N % rows) if n]
+    shapes = [shape for n in chunks for shape in ((n, C, V), (V, C, n))]  # dx and dwte
+    return max(1, *(mm.split_scratch(m, n, mm.tiles_for(m, n, k, dtype, target, True)) for m, n, k in shapes))
+
+
+def training_scratch(
+    config: GPTConfig, B: int, T: int, storage: Storage, target: Target | None = None
+) -> tuple[int, int, int]:
+    """(bytes of logits, rows of logits, bytes of other scratch) that a training step ends up with.
+
+    ``target``: by default the GPU of this machine or, if there is none, an H100.
+    """
+    target = target or _target_here()
+    N, C, V = B * T, config.n_embd, config.vocab_size
+    rows = classifier_rows(N, C, V, storage.dtype_bytes, target)
+    layers = ((C, 3 * C), (C, C), (C, 4 * C), (4 * C, C))
+    sums = max(
+        ln.layernorm_backward_scratch(C, target),
+        att.attention_backward_scratch(B, config.n_head, T),
+        classifier_scratch(N, rows, C, V, storage.dtype, target),
+        opt.global_norm_scratch(target),
+        *(lin.linear_backward_scratch(N, inner, outer, storage.dtype, target) for inner, outer in layers),
+    )
+    return rows * cls.logits_stride(V) * storage.dtype_bytes, rows, 4 * (sums + N)
+
+
+def _target_here() -> Target:
+    try:
+        device = open_device()
+    except UserError:
+        return Target()
+    return Target(device.sm, device.n_sm)

@@ -1,0 +1,53 @@
+"""How an engine stores numbers: as data, so that memory can be planned without the engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Dtypes by name with their bytes an element, and how arrays lie side by side in one allocation.
+
+    ``dtype``: what the network computes with: parameters, activations and their gradients. ``exact``: what sums up
+    many small numbers, and would lose them by rounding: the parameters that the optimizer updates, their gradients
+    and moments, statistics and losses. Where the two are the same, the network computes with the optimizer's own
+    parameters; otherwise with a rounded copy.
+
+    An array in an allocation takes whole ``line`` s of bytes, and ``gap`` more. ``recompute``: activations that are
+    not kept for backward but computed again, see :class:`~nanoeuler.model.activations.Activations`.
+    """
+
+    dtype: str
+    dtype_bytes: int
+    exact: str
+    exact_bytes: int
+    line: int = 64
+    gap: int = 0
+    recompute: frozenset[str] = frozenset()
+
+    @property
+    def rounds(self) -> bool:
+        """Whether the network computes with a rounded copy of the parameters."""
+        return self.dtype != self.exact
+
+    def padded(self, n_bytes: int) -> int:
+        """Bytes that an array of ``n_bytes`` takes in an allocation that it shares.
+
+        >>> STORAGE["cpu"].padded(100)
+        1472
+        """
+        return (-(-n_bytes // self.line) + self.gap) * self.line
+
+
+_ON_GPU = frozenset({"ln1", "ln2", "act"})  # cheap to make again, and 6 of the 16 numbers a block keeps a channel
+
+# An odd number of cache lines between neighbours: sizes are mostly multiples of a page, and without the gap all arrays
+# would begin at the same place within a page, and so compete for the same cache sets.
+STORAGE = {
+    "cpu": Storage("float32", 4, "float32", 4, gap=21),
+    "reference": Storage("float64", 8, "float64", 8, gap=21),
+    "gpu": Storage("bf16", 2, "fp32", 4, line=512, recompute=_ON_GPU),
+    "gpu-fp32": Storage("fp32", 4, "fp32", 4, line=512, recompute=_ON_GPU),
+}
+"""By engine. On a GPU, arrays start on multiples of 512 bytes: whole pieces for every kind of wide access."""
