@@ -27,7 +27,8 @@ class Loader:
 
     A batch may span two epochs, so that no window is dropped. With ``separator`` (the id of end-of-text), a window
     moves on to the first document that begins within it, so that a short document is never seen without its
-    beginning; tokens then are no longer visited exactly once an epoch.
+    beginning: every other window to the separator itself (the model learns to begin a text), the rest to what follows
+    (it learns to go on from a bare prompt). Tokens then are no longer visited exactly once an epoch.
 
     Raises UserError if no file of ``dataset`` holds a single window of T+1 tokens.
 
@@ -102,12 +103,12 @@ class Loader:
         return file, self._starts(epoch)[file] + window * self.T
 
     def _document_start(self, tokens: np.ndarray, start: int) -> int:
-        """Where the first document begins within the window at ``start``; ``start`` if there is none that fits."""
+        """Where the first document begins within the window at ``start``, or the separator before it; else ``start``."""
         if start == 0:
             return 0
         latest = min(start + self.T, len(tokens) - self.T) - 1  # the last separator after which T+1 tokens follow
         found = np.flatnonzero(tokens[start - 1 : latest] == self.separator)
-        return start + int(found[0]) if len(found) else start
+        return start + int(found[0]) - start // self.T % 2 if len(found) else start
 
     def _compute_order(self, epoch: int) -> Permutation:
         return Permutation(self.windows_per_epoch, (self.seed, epoch))
