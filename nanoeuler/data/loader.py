@@ -103,7 +103,7 @@ class Loader:
         return file, self._starts(epoch)[file] + window * self.T
 
     def _document_start(self, tokens: np.ndarray, start: int) -> int:
-        """Where the first document begins within the window at ``start``, or the separator before it; else ``start``."""
+        """The first document's beginning within the window at ``start``, or the separator before it; else ``start``."""
         if start == 0:
             return 0
         latest = min(start + self.T, len(tokens) - self.T) - 1  # the last separator after which T+1 tokens follow
