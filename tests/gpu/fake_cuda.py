@@ -29,6 +29,15 @@ class FakeCuda:
     def __init__(self, memory=1 << 20, sm=90, gpus=1, init=Result.CUDA_SUCCESS):
         self.memory, self.sm, self.gpus, self.init = memory, sm, gpus, init
         self.blocks, self.calls, self.launches = {}, [], []
+        self.recording = None
+
+    def do(self, action):
+        """Run ``action`` now, or while a graph is captured, at each of its replays."""
+        if self.recording is None:
+            action()
+        else:
+            self.recording.append(action)
+        return (Result.CUDA_SUCCESS,)
 
     def __getattr__(self, name):
         if not name.startswith("cu"):
@@ -82,16 +91,13 @@ class FakeCuda:
         return self.cuMemFreeAsync(address, None)
 
     def cuMemsetD8Async(self, address, value, n_bytes, stream):
-        ctypes.memset(address, value, n_bytes)
-        return (Result.CUDA_SUCCESS,)
+        return self.do(lambda: ctypes.memset(address, value, n_bytes))
 
     def cuMemsetD32Async(self, address, value, n, stream):
-        (ctypes.c_uint32 * n).from_address(address)[:] = [value] * n
-        return (Result.CUDA_SUCCESS,)
+        return self.do(lambda: setattr(ctypes.c_uint32.from_address(address), "value", value))
 
     def cuMemcpyHtoDAsync(self, dst, src, n_bytes, stream):
-        ctypes.memmove(dst, src, n_bytes)
-        return (Result.CUDA_SUCCESS,)
+        return self.do(lambda: ctypes.memmove(dst, src, n_bytes))
 
     cuMemcpyDtoHAsync = cuMemcpyDtoDAsync = cuMemcpyHtoDAsync
 
@@ -101,6 +107,26 @@ class FakeCuda:
     def cuMemcpy2DAsync(self, c, stream):
         for row in range(c.Height):
             ctypes.memmove(c.dstDevice + row * c.dstPitch, c.srcDevice + row * c.srcPitch, c.WidthInBytes)
+        return (Result.CUDA_SUCCESS,)
+
+    def cuStreamBeginCapture(self, stream, mode):
+        self.recording = []
+        return (Result.CUDA_SUCCESS,)
+
+    def cuStreamEndCapture(self, stream):
+        self.calls.append("cuStreamEndCapture")
+        graph, self.recording = self.recording, None
+        return Result.CUDA_SUCCESS, graph
+
+    def cuGraphGetNodes(self, graph, n):
+        return Result.CUDA_SUCCESS, [], len(graph)
+
+    def cuGraphInstantiate(self, graph, flags):
+        return Result.CUDA_SUCCESS, graph
+
+    def cuGraphLaunch(self, graph, stream):
+        for action in graph:
+            action()
         return (Result.CUDA_SUCCESS,)
 
     def cuModuleGetFunction(self, module, name):

@@ -50,7 +50,7 @@ def adamw_kernel(
 ):  # fmt: skip
     """One block. ``hyper``: lr, 1 - beta1^step, 1 - beta2^step; ``norm[1]``: the clipping factor, or -1: stop."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = (at < n) & (tl.load(norm + 1) >= 0.0)
+    inside = at < tl.where(tl.load(norm + 1) >= 0.0, n, 0)
     lr, correction1, correction2 = tl.load(hyper), tl.load(hyper + 1), tl.load(hyper + 2)
     g = tl.load(grad + at, mask=inside, other=0.0).to(tl.float32) * tl.load(norm + 1)
     w = tl.load(master + at, mask=inside, other=0.0)
