@@ -7,7 +7,8 @@ With ``u = sqrt(2/pi) (x + 0.044715 x^3)``::
     gelu'(x) = 1/2 (1 + tanh u) + x/2 (1 - tanh(u)^2) u'        u' = sqrt(2/pi) (1 + 3 * 0.044715 x^2)
 
 The tanh is the hardware's own instruction (``tanh.approx.f32``, sm_75 and later): one operation of the special function
-unit where exp and a division would take two and more. Its relative error is about 2^-11, an eighth of a bf16's spacing.
+unit where exp and a division would take two and more. Its relative error is about 2^-11, an eighth of a bf16's spacing;
+in float32 (EXACT) it is made from exp.
 
 Source: Hendrycks & Gimpel 2016, "Gaussian Error Linear Units (GELUs)".
 """
@@ -22,23 +23,25 @@ CUBIC: tl.constexpr = tl.constexpr(0.7978845608028654 * 0.044715)
 
 
 @triton.jit
-def tanh(x):
-    """The hardware's tanh of fp32."""
+def tanh(x, EXACT: tl.constexpr):
+    """tanh of fp32."""
+    if EXACT:
+        return 1.0 - 2.0 / (tl.exp(2.0 * x) + 1.0)
     return tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
 
 
 @triton.jit
-def gelu(x):
+def gelu(x, EXACT: tl.constexpr):
     """gelu(x) of fp32."""
     half = 0.5 * x
-    return half + half * tanh(x * (SLOPE + CUBIC * x * x))
+    return half + half * tanh(x * (SLOPE + CUBIC * x * x), EXACT)
 
 
 @triton.jit
-def gelu_and_gradient(x):
+def gelu_and_gradient(x, EXACT: tl.constexpr):
     """gelu(x) and gelu'(x) of fp32, which share the tanh."""
     square = x * x
-    t = tanh(x * (SLOPE + CUBIC * square))
+    t = tanh(x * (SLOPE + CUBIC * square), EXACT)
     half = 0.5 * x
     gradient = 0.5 + 0.5 * t + half * (1.0 - t * t) * (SLOPE + 3.0 * CUBIC * square)
     return half + half * t, gradient

@@ -14,12 +14,11 @@ LN_2: tl.constexpr = tl.constexpr(0.6931471805599453)
 
 
 @triton.jit
-def cross_entropy_kernel(
-    losses, logits, targets, scale, V, stride, GRADIENT: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr
-):
+def cross_entropy_kernel(losses, logits, targets, scale, V, stride, GRADIENT: tl.constexpr, BLOCK: tl.constexpr):
     """One row of logits (V of ``stride`` columns) -> its loss; with GRADIENT the row becomes dloss/dlogits * scale[0].
 
-    A row does not fit into registers, so it is read twice; the second time it comes out of L2.
+    A row does not fit into registers, so it is read twice; the second time it comes out of L2. Loads are cut off at
+    ``stride``, a multiple of 64, not at V: a mask that may fall anywhere would make every load 2 bytes wide.
     """
     row = tl.program_id(0)
     z_row = logits + row.to(tl.int64) * stride
@@ -28,9 +27,11 @@ def cross_entropy_kernel(
     right = tl.load(z_row + target, mask=scored, other=0.0).to(tl.float32)  # before any thread overwrites it
     most = float("-inf")
     total = tl.zeros((BLOCK,), tl.float32)
-    for first in tl.range(0, V, BLOCK, num_stages=STAGES):
+    for first in range(0, V, BLOCK):
         columns = first + tl.arange(0, BLOCK)
-        z = tl.load(z_row + columns, mask=columns < V, other=float("-inf")).to(tl.float32) * LOG2_E
+        z = tl.load(z_row + columns, mask=columns < stride, other=0.0).to(tl.float32) * LOG2_E
+        if first + BLOCK > V:
+            z = tl.where(columns < V, z, float("-inf"))
         new = tl.maximum(most, tl.max(z, 0))
         total = total * tl.exp2(most - new) + tl.exp2(z - new)
         most = new
@@ -38,11 +39,16 @@ def cross_entropy_kernel(
     tl.store(losses + row, tl.where(scored, lse * LN_2 - right, 0.0))
     if GRADIENT:
         weight = tl.where(scored, tl.load(scale), 0.0)
-        for first in tl.range(0, V, BLOCK, num_stages=STAGES):
+        for first in range(0, V, BLOCK):
             columns = first + tl.arange(0, BLOCK)
-            z = tl.load(z_row + columns, mask=columns < V, other=float("-inf")).to(tl.float32) * LOG2_E
-            dz = tl.exp2(z - lse) - tl.where(columns == target, 1.0, 0.0)
-            tl.store(z_row + columns, (dz * weight).to(logits.dtype.element_ty), mask=columns < V)
+            z = tl.load(z_row + columns, mask=columns < stride, other=0.0).to(tl.float32) * LOG2_E
+            dz = tl.exp2(z - lse) * weight
+            if first + BLOCK > V:
+                dz = tl.where(columns < V, dz, 0.0)
+            tl.store(z_row + columns, dz.to(logits.dtype.element_ty), mask=columns < stride)
+        tl.debug_barrier()  # the whole row is written: now the one place where the answer stands
+        answer = (tl.exp2(right * LOG2_E - lse) - 1.0) * weight
+        tl.store(z_row + target, answer.to(logits.dtype.element_ty), mask=scored)
 
 
 def logits_stride(V: int) -> int:
@@ -84,5 +90,5 @@ def cross_entropy(losses: Array, logits: Array, targets: Array, V: int, scale: A
     rows, stride = logits.shape
     return launch(
         cross_entropy_kernel, (rows,), 8, losses=losses, logits=logits, targets=targets, scale=scale, V=V,
-        stride=stride, GRADIENT=scale is not None, BLOCK=4096, STAGES=2,
+        stride=stride, GRADIENT=scale is not None, BLOCK=4096,
     )  # fmt: skip

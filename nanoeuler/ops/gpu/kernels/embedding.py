@@ -60,41 +60,61 @@ def position_gradient_kernel(
 
 @triton.jit
 def rank_kernel(order, idx, N, PLACES: tl.constexpr, OTHERS: tl.constexpr):
-    """order[rank of n] = n for PLACES places n: the stable sort of places by id, by counting."""
-    places = tl.program_id(0) * PLACES + tl.arange(0, PLACES)
+    """order[rank of n] = n for PLACES places n: the stable sort of places by id, by counting.
+
+    Of others that come earlier all with an id up to ours count, of later ones those with a smaller id: one comparison
+    with a bound that is ours + 1 before and ours after. Only in the chunk of OTHERS that holds our places themselves
+    do places have to be compared as well; OTHERS is a multiple of PLACES, so there is just one.
+    """
+    start = tl.program_id(0) * PLACES
+    places = start + tl.arange(0, PLACES)
     ids = tl.load(idx + places, mask=places < N, other=0)
     before = tl.zeros((PLACES, OTHERS), tl.int32)
     for first in range(0, N, OTHERS):
         others = first + tl.arange(0, OTHERS)
         theirs = tl.load(idx + others, mask=others < N, other=0x7FFFFFFF)[None, :]
-        earlier = (theirs == ids[:, None]) & (others[None, :] < places[:, None])
-        before += ((theirs < ids[:, None]) | earlier).to(tl.int32)
+        if (first <= start) & (start < first + OTHERS):
+            earlier = (theirs == ids[:, None]) & (others[None, :] < places[:, None])
+            before += ((theirs < ids[:, None]) | earlier).to(tl.int32)
+        else:
+            bound = ids + (first < start).to(tl.int32)
+            before += (theirs < bound[:, None]).to(tl.int32)
     tl.store(order + tl.sum(before, 1), places, mask=places < N)
 
 
 @triton.jit
-def token_gradient_kernel(dwte, dout, order, idx, N, C, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """dwte[v] += the sum of dout over the run of id v in ``order``, if that run begins at this program's position."""
+def rows_of_run(dout, order, idx, first, token, columns, N, C, ROWS: tl.constexpr):
+    """The sum of dout over positions first ... first+ROWS-1 that belong to token's run, and whether all of them did."""
+    run = first + tl.arange(0, ROWS)
+    places = tl.load(order + run, mask=run < N, other=0)
+    mine = (run < N) & (tl.load(idx + places) == token)
+    at = places.to(tl.int64)[:, None] * C + columns[None, :]
+    rows = tl.load(dout + at, mask=mine[:, None] & (columns < C)[None, :], other=0.0)
+    return tl.sum(rows.to(tl.float32), 0), tl.min(mine.to(tl.int32), 0)
+
+
+@triton.jit
+def token_gradient_kernel(dwte, dout, order, idx, N, C, FEW: tl.constexpr, MANY: tl.constexpr, COLUMNS: tl.constexpr):
+    """dwte[v] += the sum of dout over the run of id v in ``order``, if that run begins at this program's position.
+
+    Most runs are short and a few are very long, so the first FEW rows are taken alone and the rest MANY at a time.
+    """
     position = tl.program_id(0)
     token = tl.load(idx + tl.load(order + position))
     previous = -1
     if position > 0:
         previous = tl.load(idx + tl.load(order + position - 1))
     if token != previous:
-        columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-        total = tl.zeros((ROWS, COLUMNS), tl.float32)
-        first, more = position, 1
+        columns = tl.arange(0, COLUMNS)
+        total, more = rows_of_run(dout, order, idx, position, token, columns, N, C, FEW)
+        first = position + FEW
         while more > 0:
-            run = first + tl.arange(0, ROWS)
-            places = tl.load(order + run, mask=run < N, other=0)
-            mine = (run < N) & (tl.load(idx + places) == token)
-            at = places.to(tl.int64)[:, None] * C + columns[None, :]
-            total += tl.load(dout + at, mask=mine[:, None] & (columns < C)[None, :], other=0.0).to(tl.float32)
-            first += ROWS
-            more = tl.min(mine.to(tl.int32), 0)  # 0 once the run has ended
+            part, more = rows_of_run(dout, order, idx, first, token, columns, N, C, MANY)
+            total += part
+            first += MANY
         place = dwte + token.to(tl.int64) * C + columns
-        answer = tl.sum(total, 0) + tl.load(place, mask=columns < C, other=0.0).to(tl.float32)
-        tl.store(place, answer.to(dwte.dtype.element_ty), mask=columns < C)
+        total += tl.load(place, mask=columns < C, other=0.0).to(tl.float32)
+        tl.store(place, total.to(dwte.dtype.element_ty), mask=columns < C)
 
 
 def embedding(out: Array, idx: Array, wte: Array, wpe: Array, *, target: Target) -> list[Launch]:
@@ -113,7 +133,7 @@ def embedding(out: Array, idx: Array, wte: Array, wpe: Array, *, target: Target)
 def sort_places(order: Array, idx: Array, *, target: Target) -> list[Launch]:
     """order (N,) i32 = the places 0 ... N-1 of idx sorted by the id there, equal ids by place."""
     N = math.prod(idx.shape)
-    return [launch(rank_kernel, (cdiv(N, 32),), 8, order=order, idx=idx, N=N, PLACES=32, OTHERS=512)]
+    return [launch(rank_kernel, (cdiv(N, 32),), 4, order=order, idx=idx, N=N, PLACES=32, OTHERS=256)]
 
 
 def embedding_backward(
@@ -124,15 +144,14 @@ def embedding_backward(
     ``order`` (B*T,) i32 as :func:`sort_places` leaves it.
     """
     (B, T), (L, C) = idx.shape, dwpe.shape
-    columns = min(256, power_of_2(C))
-    across = cdiv(C, columns)
+    columns, whole = min(256, power_of_2(C)), power_of_2(C)
     return [
         launch(
-            position_gradient_kernel, (cdiv(L, 8), across), 4, dwpe=dwpe, dout=dout, B=B, T=T, C=C, L=L,
-            ACCUMULATE=accumulate, ROWS=8, COLUMNS=columns,
+            position_gradient_kernel, (cdiv(L, 4), cdiv(C, columns)), 4, dwpe=dwpe, dout=dout, B=B, T=T, C=C, L=L,
+            ACCUMULATE=accumulate, ROWS=4, COLUMNS=columns,
         ),
         launch(
-            token_gradient_kernel, (B * T, across), 2, dwte=dwte, dout=dout, order=order, idx=idx, N=B * T, C=C,
-            ROWS=16, COLUMNS=columns,
+            token_gradient_kernel, (B * T,), min(8, max(1, whole // 256)), dwte=dwte, dout=dout, order=order, idx=idx,
+            N=B * T, C=C, FEW=4, MANY=16, COLUMNS=whole,
         ),
     ]  # fmt: skip

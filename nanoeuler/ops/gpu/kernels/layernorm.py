@@ -56,15 +56,17 @@ def layernorm_kernel(
 @triton.jit
 def layernorm_backward_kernel(
     dx, partial, dout, x, mean, rstd, weight, dresidual, N, C,
-    PROGRAMS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    SUMS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, UNROLL: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """dx of every PROGRAMS-th block of ROWS rows; partial (2, PROGRAMS, C): this program's dweight and dbias."""
+    """dx of every PROGRAMS-th block of ROWS rows, and this program's sums for dweight, dbias (SUMS 3: and of dx)."""
     program = tl.program_id(0)
     columns = tl.arange(0, COLUMNS)
     gain = tl.load(weight + columns, mask=columns < C, other=0.0).to(tl.float32)
     dweight = tl.zeros((ROWS, COLUMNS), tl.float32)
     dbias = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for first in tl.range(program * ROWS, N, PROGRAMS * ROWS):
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    stride = tl.num_programs(0) * ROWS
+    for first in tl.range(program * ROWS, N, stride, loop_unroll_factor=UNROLL, num_stages=STAGES):
         rows = first + tl.arange(0, ROWS)
         inside = (rows < N)[:, None] & (columns < C)[None, :]
         at = rows.to(tl.int64)[:, None] * C + columns[None, :]
@@ -82,9 +84,13 @@ def layernorm_backward_kernel(
         tl.store(dx + at, d.to(dx.dtype.element_ty), mask=inside)
         dweight += g * xhat
         dbias += g
-    place = partial + program * C + columns
+        if SUMS == 3:
+            total += tl.where(inside, d, 0.0)
+    place = partial + program * SUMS * C + columns
     tl.store(place, tl.sum(dweight, 0), mask=columns < C)
-    tl.store(place + PROGRAMS * C, tl.sum(dbias, 0), mask=columns < C)
+    tl.store(place + C, tl.sum(dbias, 0), mask=columns < C)
+    if SUMS == 3:
+        tl.store(place + 2 * C, tl.sum(total, 0), mask=columns < C)
 
 
 def layernorm(
@@ -94,7 +100,7 @@ def layernorm(
     """``out = layernorm(x)``, or with ``delta`` ``residual = x + delta; out = layernorm(residual)``. All (N, C)."""
     N, C = x.shape
     columns = power_of_2(C)
-    rows = max(1, 4096 // columns)
+    rows = max(1, 2048 // columns)
     return [
         launch(
             layernorm_kernel, (cdiv(N, rows),), 4, out=out, mean=mean, rstd=rstd, residual=residual, x=x, delta=delta,
@@ -105,29 +111,25 @@ def layernorm(
 
 def layernorm_backward_scratch(C: int, target: Target) -> int:
     """fp32 elements of scratch that :func:`layernorm_backward` needs."""
-    return 2 * _programs(target) * C
+    return 3 * 8 * target.multiprocessors * C
 
 
 def layernorm_backward(
     dx: Array, dweight: Array, dbias: Array, dout: Array, x: Array, mean: Array, rstd: Array, weight: Array,
-    scratch: Array, dresidual: Array | None = None, accumulate: bool = False, *, target: Target,
+    scratch: Array, dresidual: Array | None = None, dx_sum: Array | None = None, accumulate: bool = False,
+    *, target: Target,
 ) -> list[Launch]:  # fmt: skip
-    """dx, dweight and dbias of layer norm; with ``dresidual`` (may be ``dx``) that is added to dx."""
+    """dx, dweight and dbias of layer norm; with ``dresidual`` (may be ``dx``) that is added to dx.
+
+    ``dx_sum`` (C,) (+)= the sum of dx over rows: the gradient of the bias of the linear layer whose output's gradient dx
+    is. It costs next to nothing here, where dx is in registers.
+    """
     N, C = x.shape
-    columns = power_of_2(C)
-    programs = _programs(target)
-    rows = max(1, 4096 // columns)
+    columns, programs = power_of_2(C), 8 * target.multiprocessors
+    outs = [dweight, dbias] if dx_sum is None else [dweight, dbias, dx_sum]
     main = launch(
-        layernorm_backward_kernel, (programs,), 8, dx=dx, partial=scratch, dout=dout, x=x, mean=mean, rstd=rstd,
-        weight=weight, dresidual=dresidual, N=N, C=C, PROGRAMS=programs, ROWS=rows, COLUMNS=columns,
+        layernorm_backward_kernel, (programs,), max(2, columns // 512), dx=dx, partial=scratch, dout=dout, x=x,
+        mean=mean, rstd=rstd, weight=weight, dresidual=dresidual, N=N, C=C, SUMS=len(outs), ROWS=1, COLUMNS=columns,
+        UNROLL=1, STAGES=1,
     )  # fmt: skip
-    sums = scratch[0 : programs * C], scratch[programs * C : 2 * programs * C]
-    return [
-        main,
-        sum_partials(dweight, sums[0], programs, accumulate),
-        sum_partials(dbias, sums[1], programs, accumulate),
-    ]
-
-
-def _programs(target: Target) -> int:
-    return 2 * target.multiprocessors
+    return [main, sum_partials(outs, scratch, programs, accumulate)]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import triton
 import triton.language as tl
@@ -66,6 +66,7 @@ def matmul_kernel(
     steps = tl.cdiv(tl.cdiv(K, BK), SPLIT)
     rows_c = M if SPLIT == 1 else SPLIT * tiles_m * BM
     BP: tl.constexpr = BN // PARTS
+    EXACT: tl.constexpr = a.dtype.element_ty == tl.float32
     if A_T:
         A = matrix(a, K, M, a_stride, TMA, BK, BM)
     else:
@@ -110,10 +111,10 @@ def matmul_kernel(
                 v += tl.load(bias + columns, mask=columns < N, other=0.0).to(tl.float32)[None, :]
             if GELU == 1:
                 store_tile(PRE, v.to(pre.dtype.element_ty), row, column, M, N, c_stride, TMA, BM, BP)
-                v = gelu(v)
+                v = gelu(v, EXACT)
             if GELU == 2:
                 x = load_tile(PRE, row, column, M, N, c_stride, TMA, BM, BP).to(tl.float32)
-                y, slope = gelu_and_gradient(x)
+                y, slope = gelu_and_gradient(x, EXACT)
                 v *= slope
                 if act is not None:
                     store_tile(ACT, y.to(act.dtype.element_ty), row, column, M, N, c_stride, TMA, BM, BP)
@@ -186,6 +187,8 @@ def matmul(
     M = min(M, c.shape[0])
     plain = bias is None and residual is None and not gelu
     cut = tiles or tiles_for(M, N, K, a.dtype, target, plain and scratch is not None and c.shape[1] == N)
+    if accumulate and cut.split == 1 and c.dtype == "fp32" != a.dtype:
+        cut = replace(cut, stages=cut.stages - 1)  # the fp32 tile that is read and written takes the place of a stage
     tma = target.has_tma and all(_fits_tma(array) for array in (a, b, c))
     programs = min(cut.per_multiprocessor * target.multiprocessors, cdiv(M, cut.bm) * cdiv(N, cut.bn) * cut.split)
     main = launch(

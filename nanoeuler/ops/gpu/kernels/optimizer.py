@@ -18,7 +18,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from nanoeuler.ops.gpu.kernels.spec import Array, Launch, Target, cdiv, launch
+from nanoeuler.ops.gpu.kernels.spec import Array, Launch, Target, cdiv, launch, power_of_2
 
 
 @triton.jit
@@ -77,8 +77,8 @@ def global_norm(norm: Array, grad: Array, limit: Array, scratch: Array, *, targe
     """
     n, programs = grad.shape[0], 8 * target.multiprocessors
     return [
-        launch(square_sums_kernel, (programs,), 4, partial=scratch, x=grad, n=n, PROGRAMS=programs, BLOCK=2048),
-        launch(norm_kernel, (1,), 4, norm=norm, partial=scratch, limit=limit, n=programs, BLOCK=_covering(programs)),
+        launch(square_sums_kernel, (programs,), 8, partial=scratch, x=grad, n=n, PROGRAMS=programs, BLOCK=4096),
+        launch(norm_kernel, (1,), 4, norm=norm, partial=scratch, limit=limit, n=programs, BLOCK=power_of_2(programs)),
     ]
 
 
@@ -101,6 +101,3 @@ def adamw(
         )
     ]  # fmt: skip
 
-
-def _covering(n: int) -> int:
-    return 1 << (n - 1).bit_length()

@@ -19,11 +19,13 @@ from nanoeuler.ops.gpu.kernels.spec import Array, Launch, Target, cdiv, launch
 
 
 @triton.jit
-def column_sums_kernel(partial, x, N, C, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEPS: tl.constexpr):
+def column_sums_kernel(
+    partial, x, N, C, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEPS: tl.constexpr, UNROLL: tl.constexpr
+):
     """Row p of ``partial`` (P, C) = the sum of rows p*STEPS*ROWS ... of x (N, C), for one block of columns."""
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for step in range(STEPS):
+    for step in tl.range(STEPS, loop_unroll_factor=UNROLL):
         rows = (tl.program_id(0) * STEPS + step) * ROWS + tl.arange(0, ROWS)
         inside = (rows < N)[:, None] & (columns < C)[None, :]
         total += tl.load(x + rows.to(tl.int64)[:, None] * C + columns[None, :], mask=inside, other=0.0).to(tl.float32)
@@ -31,26 +33,44 @@ def column_sums_kernel(partial, x, N, C, ROWS: tl.constexpr, COLUMNS: tl.constex
 
 
 @triton.jit
-def sum_partials_kernel(out, partial, P, C, ACCUMULATE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """out (C,) (+)= the sum of the rows of ``partial`` (P, C)."""
+def sum_partials_kernel(
+    first, second, third, partial, P, C, width, ACCUMULATE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):
+    """The sum of the rows of ``partial`` (P, width) into up to three outputs, C columns each, side by side."""
+    which = tl.program_id(1)
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for first in range(0, P, ROWS):
-        rows = first + tl.arange(0, ROWS)
+    for top in range(0, P, ROWS):
+        rows = top + tl.arange(0, ROWS)
         inside = (rows < P)[:, None] & (columns < C)[None, :]
-        total += tl.load(partial + rows[:, None] * C + columns[None, :], mask=inside, other=0.0)
+        total += tl.load(partial + rows[:, None] * width + which * C + columns[None, :], mask=inside, other=0.0)
     answer = tl.sum(total, 0)
+    if which == 0:
+        add_to(first, columns, answer, C, ACCUMULATE)
+    if second is not None:
+        if which == 1:
+            add_to(second, columns, answer, C, ACCUMULATE)
+    if third is not None:
+        if which == 2:
+            add_to(third, columns, answer, C, ACCUMULATE)
+
+
+@triton.jit
+def add_to(out, columns, answer, C, ACCUMULATE: tl.constexpr):
+    """out[columns] (+)= answer, for columns below C."""
     if ACCUMULATE:
         answer += tl.load(out + columns, mask=columns < C, other=0.0).to(tl.float32)
     tl.store(out + columns, answer.to(out.dtype.element_ty), mask=columns < C)
 
 
-def sum_partials(out: Array, partial: Array, P: int, accumulate: bool) -> Launch:
-    """out (C,) (+)= sum over the first axis of ``partial``, P x C fp32."""
-    C = out.shape[0]
+def sum_partials(outs: list[Array], partial: Array, P: int, accumulate: bool) -> Launch:
+    """Each of ``outs``, one to three arrays (C,), (+)= its C columns of ``partial`` (P, len(outs) * C) summed over rows."""
+    C = outs[0].shape[0]
+    first, second, third = (*outs, None, None)[:3]
+    rows = 64 if P <= 512 else 128
     return launch(
-        sum_partials_kernel, (cdiv(C, 32),), 8, out=out, partial=partial, P=P, C=C,
-        ACCUMULATE=accumulate, ROWS=64, COLUMNS=32,
+        sum_partials_kernel, (cdiv(C, 16), len(outs)), 8, first=first, second=second, third=third, partial=partial,
+        P=P, C=C, width=len(outs) * C, ACCUMULATE=accumulate, ROWS=rows, COLUMNS=16,
     )  # fmt: skip
 
 
@@ -65,16 +85,16 @@ def column_sums(out: Array, x: Array, scratch: Array, accumulate: bool, *, targe
     programs, steps = _programs(N, C, target)
     first = launch(
         column_sums_kernel, (programs, cdiv(C, COLUMNS)), 4, partial=scratch, x=x, N=N, C=C,
-        ROWS=ROWS, COLUMNS=COLUMNS, STEPS=steps,
+        ROWS=ROWS, COLUMNS=COLUMNS, STEPS=steps, UNROLL=4,
     )  # fmt: skip
-    return [first, sum_partials(out, scratch, programs, accumulate)]
+    return [first, sum_partials([out], scratch, programs, accumulate)]
 
 
-ROWS, COLUMNS = 16, 256  # a tile: 32 threads x 16 bytes across, 4 warps x 4 rows down
+ROWS, COLUMNS = 8, 256  # a tile: 32 threads x 16 bytes across, 4 warps x 2 rows down
 
 
 def _programs(N: int, C: int, target: Target) -> tuple[int, int]:
-    """How many programs share the rows and how many tiles each adds up: enough to fill the GPU four times."""
+    """How many programs share the rows and how many tiles each adds up: enough to fill the GPU about six times."""
     tiles, across = cdiv(N, ROWS), cdiv(C, COLUMNS)
-    steps = max(1, min(16, tiles * across // (4 * target.multiprocessors)))
+    steps = max(1, min(32, tiles * across // (6 * target.multiprocessors)))
     return cdiv(tiles, steps), steps

@@ -7,6 +7,7 @@ elsewhere, or run in the interpreter.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -98,6 +99,7 @@ def launch(fn: Any, grid: tuple[int, ...], num_warps: int = 4, num_stages: int =
     )
 
 
+@functools.cache
 def parameters(fn: Any) -> Mapping[str, bool]:
     """The names of a kernel's parameters in order, and whether each is a ``tl.constexpr``."""
     signature = inspect.signature(fn.fn)
