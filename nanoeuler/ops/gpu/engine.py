@@ -158,9 +158,10 @@ class GpuOps:
         weight: DeviceArray,
         dresidual: DeviceArray | None = None,
         accumulate: bool = False,
+        dx_sum: DeviceArray | None = None,
     ) -> None:
         scratch = self._space("sums", ln.layernorm_backward_scratch(x.shape[1], self.target))
-        arrays = (dx, dweight, dbias, dout, x, mean, rstd, weight, scratch, dresidual)
+        arrays = (dx, dweight, dbias, dout, x, mean, rstd, weight, scratch, dresidual, dx_sum)
         self._run(ln.layernorm_backward(*arrays, bool(accumulate), target=self.target))
 
     # ---- linear -------------------------------------------------------------------------------------
@@ -178,7 +179,7 @@ class GpuOps:
         self,
         dx: DeviceArray,
         dweight: DeviceArray,
-        dbias: DeviceArray,
+        dbias: DeviceArray | None,
         dout: DeviceArray,
         x: DeviceArray,
         weight: DeviceArray,
@@ -223,7 +224,7 @@ class GpuOps:
         dropout: float = 0.0,
         seed: Any = 0,
     ) -> None:
-        scratch = self._space("sums", att.attention_backward_scratch(out.shape[0], n_head, out.shape[1]))
+        scratch = self._space("sums", att.attention_backward_scratch(out.shape[0], n_head, out.shape[1], out.shape[2]))
         arrays = (dqkv, dout, out, lse, qkv, n_head, scratch)
         self._run(att.attention_backward(*arrays, dropout, *self._seed(dropout, seed), target=self.target))
 

@@ -27,7 +27,7 @@ def classifier_scratch(N: int, rows: int, C: int, V: int, dtype: str, target: Ta
     """fp32 elements for the partial sums of the classifier's products, over N rows in chunks of ``rows``."""
     chunks = [n for n in (rows, N % rows) if n]
     shapes = [shape for n in chunks for shape in ((n, C, V), (V, C, n))]  # dx and dwte
-    return max(1, *(mm.split_scratch(m, n, mm.tiles_for(m, n, k, dtype, target, True)) for m, n, k in shapes))
+    return max(1, *(mm.matmul_scratch(m, n, k, dtype, target) for m, n, k in shapes))
 
 
 def training_scratch(
@@ -43,7 +43,7 @@ def training_scratch(
     layers = ((C, 3 * C), (C, C), (C, 4 * C), (4 * C, C))
     sums = max(
         ln.layernorm_backward_scratch(C, target),
-        att.attention_backward_scratch(B, config.n_head, T),
+        att.attention_backward_scratch(B, config.n_head, T, C),
         classifier_scratch(N, rows, C, V, storage.dtype, target),
         opt.global_norm_scratch(target),
         *(lin.linear_backward_scratch(N, inner, outer, storage.dtype, target) for inner, outer in layers),

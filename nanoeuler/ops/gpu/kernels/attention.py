@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 
 from nanoeuler.ops.gpu.kernels.dropout import keep, start_of, threshold_of
+from nanoeuler.ops.gpu.kernels.reductions import sum_partials
 from nanoeuler.ops.gpu.kernels.spec import Array, Launch, Target, cdiv, launch, power_of_2
 
 LOG2_E: tl.constexpr = tl.constexpr(1.4426950408889634)
@@ -34,6 +35,13 @@ def store_rows(base, tile, rows, T, stride, D: tl.constexpr, BD: tl.constexpr, E
         tl.store(at, tile)
     else:
         tl.store(at, tile, mask=(rows < T)[:, None] & (columns < D)[None, :])
+
+
+@triton.jit
+def store_sum(place, tile, rows, T, D: tl.constexpr, BD: tl.constexpr):
+    """Store the sum of the rows below T of ``tile`` (len(rows), BD)."""
+    columns = tl.arange(0, BD)
+    tl.store(place + columns, tl.sum(tl.where((rows < T)[:, None], tile, 0.0), 0), mask=columns < D)
 
 
 @triton.jit
@@ -90,7 +98,7 @@ def attention_kernel(
 
 @triton.jit
 def query_gradient_kernel(
-    dqkv, delta, dout, out, lse, qkv, seed, site, threshold, rescale, T, C, n_head, scale,
+    dqkv, delta, sums, dout, out, lse, qkv, seed, site, threshold, rescale, T, C, n_head, scale,
     D: tl.constexpr, BD: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, EVEN: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """dq of BM queries of one head, and ``delta`` = dout . out of each, which the other kernel reads."""
@@ -127,12 +135,15 @@ def query_gradient_kernel(
                 dp = tl.where(kept(i[:, None], j[None, :], head, T, start, threshold), dp * rescale, 0.0)
             ds = p * (dp - rowdot[:, None])
             dq = tl.dot(ds.to(k.dtype), k, dq, input_precision="ieee")
-    store_rows(dqkv + b.to(tl.int64) * T * 3 * C + h * D, dq * scale, i, T, 3 * C, D, BD, EVEN)
+    dq *= scale
+    store_rows(dqkv + b.to(tl.int64) * T * 3 * C + h * D, dq, i, T, 3 * C, D, BD, EVEN)
+    if sums is not None:
+        store_sum(sums + (b * tl.num_programs(1) + block) * 3 * C + h * D, dq, i, T, D, BD)
 
 
 @triton.jit
 def key_gradient_kernel(
-    dqkv, delta, dout, lse, qkv, seed, site, threshold, rescale, T, C, n_head, scale,
+    dqkv, delta, sums, dout, lse, qkv, seed, site, threshold, rescale, T, C, n_head, scale,
     D: tl.constexpr, BD: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, EVEN: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of BN keys of one head, from all queries that see them, BM at a time. Scores are held transposed."""
@@ -178,8 +189,13 @@ def key_gradient_kernel(
             ds = p * (dp - rowdot[None, :])
             dk = tl.dot(ds.to(q.dtype), q, dk, input_precision="ieee")
     d_base = dqkv + b.to(tl.int64) * T * 3 * C + h * D
-    store_rows(d_base + C, dk * scale, j, T, 3 * C, D, BD, EVEN)
+    dk *= scale
+    store_rows(d_base + C, dk, j, T, 3 * C, D, BD, EVEN)
     store_rows(d_base + 2 * C, dv, j, T, 3 * C, D, BD, EVEN)
+    if sums is not None:
+        s_base = sums + (b * tl.num_programs(1) + block) * 3 * C + h * D
+        store_sum(s_base + C, dk, j, T, D, BD)
+        store_sum(s_base + 2 * C, dv, j, T, D, BD)
 
 
 def attention(
@@ -197,29 +213,39 @@ def attention(
     ]  # fmt: skip
 
 
-def attention_backward_scratch(B: int, n_head: int, T: int) -> int:
+def attention_backward_scratch(B: int, n_head: int, T: int, C: int) -> int:
     """fp32 elements of scratch that :func:`attention_backward` needs."""
-    return B * n_head * T
+    return B * n_head * T + B * cdiv(T, 32) * 3 * C
 
 
 def attention_backward(
     dqkv: Array, dout: Array, out: Array, lse: Array, qkv: Array, n_head: int, scratch: Array,
-    dropout: float = 0.0, seed: Array | None = None, site: int = 0, *, target: Target,
+    dropout: float = 0.0, seed: Array | None = None, site: int = 0, dqkv_sum: Array | None = None,
+    accumulate: bool = False, *, target: Target,
 ) -> list[Launch]:  # fmt: skip
-    """dqkv (B,T,3C) from dout (B,T,C), with out, lse, dropout, seed and site as in :func:`attention`."""
+    """dqkv (B,T,3C) from dout (B,T,C), with out, lse, dropout, seed and site as in :func:`attention`.
+
+    ``dqkv_sum`` (3C,) (+)= the sum of dqkv over rows: the gradient of the bias of the layer that made qkv.
+    """
     common, heads, T = _common(qkv, n_head, dropout, seed, site)
     tiles = _tiles(qkv, n_head, target)
-    common |= {"dqkv": dqkv, "delta": scratch, "dout": dout, "lse": lse}
+    sums = None if dqkv_sum is None else scratch[heads * T : scratch.shape[0]]
+    common |= {"dqkv": dqkv, "delta": scratch, "sums": sums, "dout": dout, "lse": lse}
     bm, bn, warps, stages = tiles["queries"]
+    blocks = cdiv(T, bm)
     queries = launch(
-        query_gradient_kernel, (heads, cdiv(T, bm)), warps, stages, out=out, **common,
-        BM=bm, BN=bn, EVEN=T % max(bm, bn) == 0,
+        query_gradient_kernel, (heads, blocks), warps, stages, out=out, **common, BM=bm, BN=bn,
+        EVEN=T % max(bm, bn) == 0,
     )  # fmt: skip
     bm, bn, warps, stages = tiles["keys"]
+    if cdiv(T, bn) != blocks:
+        raise ValueError("both kernels must cut the sequence alike, since they fill the same rows of sums")
     keys = launch(
-        key_gradient_kernel, (heads, cdiv(T, bn)), warps, stages, **common, BM=bm, BN=bn, EVEN=T % max(bm, bn) == 0
+        key_gradient_kernel, (heads, blocks), warps, stages, **common, BM=bm, BN=bn, EVEN=T % max(bm, bn) == 0
     )
-    return [queries, keys]
+    if dqkv_sum is None or sums is None:
+        return [queries, keys]
+    return [queries, keys, sum_partials([dqkv_sum], sums, heads // n_head * blocks, accumulate)]
 
 
 def _common(
@@ -245,5 +271,5 @@ def _tiles(qkv: Array, n_head: int, target: Target) -> dict[str, tuple[int, int,
     if qkv.dtype == "fp32":
         return {"forward": (32, 32, 4, 1), "queries": (32, 32, 4, 1), "keys": (32, 32, 4, 1)}
     if D > 64:
-        return {"forward": (64, 64, 4, 2), "queries": (64, 64, 4, 2), "keys": (64, 64, 4, 2)}
-    return {"forward": (128, 64, 4, 3), "queries": (128, 64, 8, 2), "keys": (64, 128, 8, 2)}
+        return {"forward": (64, 64, 4, 2), "queries": (64, 32, 4, 2), "keys": (32, 64, 4, 2)}
+    return {"forward": (64, 64, 4, 3), "queries": (64, 32, 4, 3), "keys": (32, 64, 4, 3)}

@@ -121,8 +121,8 @@ def layernorm_backward(
 ) -> list[Launch]:  # fmt: skip
     """dx, dweight and dbias of layer norm; with ``dresidual`` (may be ``dx``) that is added to dx.
 
-    ``dx_sum`` (C,) (+)= the sum of dx over rows: the gradient of the bias of the linear layer whose output's gradient dx
-    is. It costs next to nothing here, where dx is in registers.
+    ``dx_sum`` (C,) (+)= the sum of dx over rows: the gradient of the bias of the linear layer whose output's gradient
+    dx is. It costs next to nothing here, where dx is in registers.
     """
     N, C = x.shape
     columns, programs = power_of_2(C), 8 * target.multiprocessors

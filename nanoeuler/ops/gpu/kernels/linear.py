@@ -9,9 +9,9 @@
 
 from __future__ import annotations
 
-from nanoeuler.ops.gpu.kernels.matmul import matmul, split_scratch, tiles_for
-from nanoeuler.ops.gpu.kernels.reductions import column_sums, column_sums_scratch
-from nanoeuler.ops.gpu.kernels.spec import Array, Launch, Target
+from nanoeuler.ops.gpu.kernels.matmul import matmul, matmul_scratch, sums_rows, tiles_for
+from nanoeuler.ops.gpu.kernels.reductions import column_sums, column_sums_scratch, sum_partials
+from nanoeuler.ops.gpu.kernels.spec import Array, Launch, Target, cdiv
 
 
 def linear(
@@ -28,22 +28,32 @@ def linear(
 
 def linear_backward_scratch(N: int, inputs: int, outputs: int, dtype: str, target: Target) -> int:
     """fp32 elements of scratch that :func:`linear_backward` needs."""
-    tiles = tiles_for(inputs, outputs, N, dtype, target, True)
-    return max(split_scratch(inputs, outputs, tiles), column_sums_scratch(N, outputs, target))
+    return max(
+        matmul_scratch(inputs, outputs, N, dtype, target),
+        column_sums_scratch(N, outputs, target),
+        sums_rows(N) * inputs,
+    )
 
 
 def linear_backward(
     dx: Array, dweight: Array, dbias: Array | None, dout: Array, x: Array, weight: Array, scratch: Array,
-    pre_gelu: Array | None = None, act: Array | None = None, accumulate: bool = False, *, target: Target,
+    pre_gelu: Array | None = None, act: Array | None = None, accumulate: bool = False, dx_sum: Array | None = None,
+    *, target: Target,
 ) -> list[Launch]:  # fmt: skip
     """``dx = dout @ weight.T``, ``dweight (+)= x.T @ dout``, ``dbias (+)= sum of dout over rows``.
 
     With ``pre_gelu`` (N,I) the layer's input was ``x = gelu(pre_gelu)`` and dx becomes the gradient of pre_gelu; with
     ``act`` (N,I) besides, x was not kept: it is computed again into ``act``, from which dweight is then made.
-    ``dbias`` None: it has been computed elsewhere.
+    ``dbias`` None: it has been computed where dout was made. ``dx_sum`` (I,) (+)= the sum of dx over rows: the
+    gradient of the bias of the linear layer before.
     """
     gelu = 2 if pre_gelu is not None else 0
-    launches = matmul(dx, dout, weight, b_t=True, pre=pre_gelu, act=act, gelu=gelu, target=target)
+    sums = None if dx_sum is None else scratch
+    (N, outputs), inputs = dout.shape, dx.shape[1]
+    launches = matmul(dx, dout, weight, b_t=True, pre=pre_gelu, act=act, gelu=gelu, sums=sums, target=target)
+    if dx_sum is not None:
+        rows = cdiv(N, tiles_for(N, inputs, outputs, dout.dtype, target, False, gelu).bm)
+        launches.append(sum_partials([dx_sum], scratch, rows, accumulate))
     source = x if act is None else act
     launches += matmul(dweight, source, dout, a_t=True, accumulate=accumulate, scratch=scratch, target=target)
     if dbias is not None:

@@ -100,4 +100,3 @@ def adamw(
             n=n, n_decay=n_decay, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, BLOCK=1024,
         )
     ]  # fmt: skip
-

@@ -45,26 +45,23 @@ def sum_partials_kernel(
         inside = (rows < P)[:, None] & (columns < C)[None, :]
         total += tl.load(partial + rows[:, None] * width + which * C + columns[None, :], mask=inside, other=0.0)
     answer = tl.sum(total, 0)
-    if which == 0:
-        add_to(first, columns, answer, C, ACCUMULATE)
+    put(first, columns, answer, (columns < C) & (which == 0), ACCUMULATE)
     if second is not None:
-        if which == 1:
-            add_to(second, columns, answer, C, ACCUMULATE)
+        put(second, columns, answer, (columns < C) & (which == 1), ACCUMULATE)
     if third is not None:
-        if which == 2:
-            add_to(third, columns, answer, C, ACCUMULATE)
+        put(third, columns, answer, (columns < C) & (which == 2), ACCUMULATE)
 
 
 @triton.jit
-def add_to(out, columns, answer, C, ACCUMULATE: tl.constexpr):
-    """out[columns] (+)= answer, for columns below C."""
+def put(out, columns, answer, mask, ACCUMULATE: tl.constexpr):
+    """out[columns] (+)= answer where mask."""
     if ACCUMULATE:
-        answer += tl.load(out + columns, mask=columns < C, other=0.0).to(tl.float32)
-    tl.store(out + columns, answer.to(out.dtype.element_ty), mask=columns < C)
+        answer += tl.load(out + columns, mask=mask, other=0.0).to(tl.float32)
+    tl.store(out + columns, answer.to(out.dtype.element_ty), mask=mask)
 
 
 def sum_partials(outs: list[Array], partial: Array, P: int, accumulate: bool) -> Launch:
-    """Each of ``outs``, one to three arrays (C,), (+)= its C columns of ``partial`` (P, len(outs) * C) summed over rows."""
+    """Each of one to three ``outs`` (C,) (+)= its columns of ``partial`` (P, len(outs) * C) summed over rows."""
     C = outs[0].shape[0]
     first, second, third = (*outs, None, None)[:3]
     rows = 64 if P <= 512 else 128
