@@ -12,14 +12,35 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from nanoeuler.formats.safetensors_file import from_bfloat16, to_bfloat16
 from nanoeuler.ops.reference import ReferenceOps
 from nanoeuler.ops.table import Ops
 
+EXACT = frozenset(
+    {
+        "mean",
+        "rstd",
+        "lse",
+        "losses",
+        "dweight",
+        "dbias",
+        "dwte",
+        "dwpe",
+        "dx_sum",
+        "dqkv_sum",
+        "grad",
+        "param",
+        "m",
+        "v",
+        "result",
+    }
+)
+"""Arguments that engines store in their ``exact`` dtype: statistics, parameters' gradients, the optimizer's numbers."""
 BLOCK = 140  # rows of wpe: more than any T below
 ROWS = [(1, 33), (7, 65), (63, 100), (130, 33)]  # (N, C)
 LINEARS = [(1, 33, 100), (7, 65, 33), (63, 100, 257), (130, 33, 65), (65, 64, 192)]  # (N, I, O)
@@ -52,16 +73,30 @@ class Case:
 
 def run_case(ops: Ops, case: Case) -> dict[str, np.ndarray]:
     """Call ``case.op`` on ``ops`` and return host copies of the outputs by name (``"result"``: what it returned)."""
-    arrays = {name: _on_device(ops, host) for name, host in {**case.inputs, **case.outputs}.items()}
+    arrays = {name: _on_device(ops, name, host) for name, host in {**case.inputs, **case.outputs}.items()}
     arrays |= {name: arrays[output] for name, output in case.same.items()}
+    before = {name: ops.download(arrays[name]) for name in case.inputs if not _made_again(ops, case, name)}
     result = getattr(ops, case.op)(**arrays, **case.options)
     answers = {name: ops.download(arrays[name]) for name in case.outputs}
     if result is not None:
         answers["result"] = np.array([result])
-    for name, host in case.inputs.items():
+    for name, host in before.items():
         if not np.array_equal(ops.download(arrays[name]), host):
             raise AssertionError(f"{case.op} ({case.label}) changed its input {name}")
     return answers
+
+
+def rounded_case(case: Case) -> dict[str, np.ndarray]:
+    """What the reference answers when only its inputs and outputs are rounded to bfloat16: the least that computing in
+    bfloat16 must cost. What engines keep as ``exact`` (:data:`EXACT`) is not rounded."""
+
+    def rounded(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {
+            name: host if name in EXACT or host.dtype == np.int32 else from_bfloat16(to_bfloat16(host))
+            for name, host in arrays.items()
+        }
+
+    return rounded(run_case(ReferenceOps(), replace(case, inputs=rounded(case.inputs), outputs=rounded(case.outputs))))
 
 
 def relative_error(got: np.ndarray, want: np.ndarray) -> float:
@@ -120,6 +155,8 @@ def _layernorm(rng: np.random.Generator) -> Iterator[Case]:
             dx = _normal(rng, N, C) if past == "in place" else _nan(N, C)
             outputs_b = {"dx": dx, "dweight": _before(rng, accumulate, C), "dbias": _before(rng, accumulate, C)}
             extra = {"dresidual": _normal(rng, N, C)} if past == "apart" else {}
+            if past != "absent":
+                outputs_b["dx_sum"] = _before(rng, accumulate, C)
             same = {"dresidual": "dx"} if past == "in place" else {}
             yield Case("layernorm_backward", how, inputs | extra, outputs_b, {"accumulate": accumulate}, same)
 
@@ -141,6 +178,8 @@ def _linear(rng: np.random.Generator) -> Iterator[Case]:
             for accumulate in (False, True):
                 before = {"dweight": _before(rng, accumulate, I, O), "dbias": _before(rng, accumulate, O)}
                 how = f"{label} accumulate={accumulate}"
+                if gelu == "gelu":
+                    before["dx_sum"] = _before(rng, accumulate, I)
                 yield Case("linear_backward", how, inputs, {"dx": _nan(N, I), **before}, {"accumulate": accumulate})
 
 
@@ -153,6 +192,10 @@ def _attention(rng: np.random.Generator) -> Iterator[Case]:
         saved = _reference("attention", label, {"qkv": qkv}, outputs, options)
         inputs = {"dout": _normal(rng, B, T, C), "out": saved["out"], "lse": saved["lse"], "qkv": qkv}
         yield Case("attention_backward", label, inputs, {"dqkv": _nan(B, T, 3 * C)}, options)
+        for accumulate in (False, True) if dropout == 0.0 else ():
+            outputs = {"dqkv": _nan(B, T, 3 * C), "dqkv_sum": _before(rng, accumulate, 3 * C)}
+            how = f"{label} accumulate={accumulate}"
+            yield Case("attention_backward", how, inputs, outputs, {**options, "accumulate": accumulate})
 
     for (B, T, n_head, D), dropout in itertools.product(ATTENTIONS, (0.0, 0.1, 0.5)):
         label = f"B={B} T={T} n_head={n_head} head_dim={D} dropout={dropout}"
@@ -235,7 +278,12 @@ def _reference(
     return {name: answer.astype(np.float32) for name, answer in answers.items()}
 
 
-def _on_device(ops: Ops, host: np.ndarray) -> Any:
-    array = ops.empty(host.shape, np.int32 if host.dtype == np.int32 else None)
+def _made_again(ops: Ops, case: Case, name: str) -> bool:
+    """Whether the engine writes this input again, because it does not keep it: GELU's output."""
+    return name == "x" and "pre_gelu" in case.inputs and "act" in ops.storage.recompute
+
+
+def _on_device(ops: Ops, name: str, host: np.ndarray) -> Any:
+    array = ops.empty(host.shape, np.int32 if host.dtype == np.int32 else ops.exact if name in EXACT else None)
     ops.upload(array, host)
     return array

@@ -22,8 +22,9 @@ def test_agrees_with_the_reference(case: Case) -> None:
 
 
 def test_every_operation_has_cases() -> None:
-    memory = {"empty", "zeros", "upload", "download"}
-    operations = {name for name in vars(ReferenceOps) if not name.startswith("_")} - memory - {"name", "dtype"}
+    memory = {"empty", "zeros", "upload", "download", "convert"}
+    plain = {"name", "storage", "dtype", "exact"}
+    operations = {name for name in vars(ReferenceOps) if not name.startswith("_")} - memory - plain
     assert {case.op for case in CASES} == operations
 
 

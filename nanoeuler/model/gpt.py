@@ -138,17 +138,22 @@ class GPT:
         wte, acc = "wte.weight", accumulate
         ops.classifier(a.losses, a.lnf, p[wte], a.targets, a.dln, g[wte], scale, acc)
 
-        def norm_backward(name: str, x: Array, mean: Array, rstd: Array, past: Array | None) -> None:
+        # A bias's gradient is the sum, over rows, of the gradient at its layer's output: so the operation that makes
+        # that gradient sums it up on the way. Dropout stands in between on the branches' ends; there the layer sums.
+        def norm_backward(name: str, x: Array, mean: Array, rstd: Array, past: Array | None, below: str | None) -> None:
             w, b = name + ".weight", name + ".bias"
-            ops.layernorm_backward(a.dresidual, g[w], g[b], a.dln, x, mean, rstd, p[w], past, acc)
+            dx_sum = None if dropout or below is None else g[below + ".bias"]
+            ops.layernorm_backward(a.dresidual, g[w], g[b], a.dln, x, mean, rstd, p[w], past, acc, dx_sum=dx_sum)
 
         def norm_again(field: str, name: str, out: Array, mean: Array, rstd: Array, x: Array) -> None:
             if field in a.recompute:
                 ops.layernorm(out, mean, rstd, x, p[name + ".weight"], p[name + ".bias"])
 
-        def linear_backward(name: str, dx: Array, dout: Array, x: Array, pre: Array | None = None) -> None:
-            w, b = name + ".weight", name + ".bias"
-            ops.linear_backward(dx, g[w], g[b], dout, x, p[w], pre, acc)
+        def linear_backward(
+            name: str, dx: Array, dout: Array, x: Array, pre: Array | None = None, dx_sum: Array | None = None
+        ) -> None:
+            w, dbias = name + ".weight", g[name + ".bias"] if dropout and "c_proj" in name else None
+            ops.linear_backward(dx, g[w], dbias, dout, x, p[w], pre, acc, dx_sum=dx_sum)
 
         def branch(layer: int, where: int) -> Array:
             if not dropout:
@@ -156,22 +161,25 @@ class GPT:
             ops.dropout(a.dbranch, a.dresidual, dropout, _site(seed, layer, where))
             return a.dbranch
 
-        norm_backward("ln_f", a.layers[-1].end, a.meanf, a.rstdf, None)
+        top = f"h.{self.config.n_layer - 1}.mlp.c_proj"
+        norm_backward("ln_f", a.layers[-1].end, a.meanf, a.rstdf, None, top)
         for i in reversed(range(self.config.n_layer)):
             blk, h = a.layers[i], f"h.{i}."
             x = a.layers[i - 1].end if i else a.embedded.reshape(-1, C)
-            linear_backward(h + "mlp.c_proj", a.dpre, branch(i, 3), blk.act, blk.pre)
+            linear_backward(h + "mlp.c_proj", a.dpre, branch(i, 3), blk.act, blk.pre, g[h + "mlp.c_fc.bias"])
             norm_again("ln2", h + "ln_2", blk.ln2, blk.mean2, blk.rstd2, blk.mid)
             linear_backward(h + "mlp.c_fc", a.dln, a.dpre, blk.ln2)
-            norm_backward(h + "ln_2", blk.mid, blk.mean2, blk.rstd2, a.dresidual)
+            norm_backward(h + "ln_2", blk.mid, blk.mean2, blk.rstd2, a.dresidual, h + "attn.c_proj")
             linear_backward(h + "attn.c_proj", a.dln, branch(i, 2), blk.att.reshape(-1, C))
             datt = a.dln.reshape(a.B, a.T, C)
+            mask = (dropout, _site(seed, i, 1))
             ops.attention_backward(
-                a.dqkv, datt, blk.att, blk.lse, blk.qkv, self.config.n_head, dropout, _site(seed, i, 1)
-            )
+                a.dqkv, datt, blk.att, blk.lse, blk.qkv, self.config.n_head, *mask, acc,
+                dqkv_sum=g[h + "attn.c_attn.bias"],
+            )  # fmt: skip
             norm_again("ln1", h + "ln_1", blk.ln1, blk.mean1, blk.rstd1, x)
             linear_backward(h + "attn.c_attn", a.dln, a.dqkv.reshape(-1, 3 * C), blk.ln1)
-            norm_backward(h + "ln_1", x, blk.mean1, blk.rstd1, a.dresidual)
+            norm_backward(h + "ln_1", x, blk.mean1, blk.rstd1, a.dresidual, f"h.{i - 1}.mlp.c_proj" if i else None)
         dembedded = a.dresidual.reshape(a.B, a.T, C)
         if dropout:
             ops.dropout(dembedded, dembedded, dropout, _site(seed, 0, 0))

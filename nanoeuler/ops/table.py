@@ -96,9 +96,15 @@ class Ops(Protocol):
         weight: Array,
         dresidual: Array | None = None,
         accumulate: bool = False,
+        *,
+        dx_sum: Array | None = None,
     ) -> None:
         """Gradients of layer norm. With ``dresidual`` (may be ``dx`` itself), ``dx = dresidual + ...``:
-        the gradient that flows past the norm along the residual stream is added in the same pass."""
+        the gradient that flows past the norm along the residual stream is added in the same pass.
+
+        With ``dx_sum`` (C,), also ``dx_sum (+)= sum of dx over rows``, taken while dx is at hand: if a linear layer
+        wrote x's last summand, this is the gradient of its bias. Likewise below.
+        """
 
     # ---- linear -------------------------------------------------------------------------------------
     def linear(self, out: Array, x: Array, weight: Array, bias: Array, pre_gelu: Array | None = None) -> None:
@@ -111,18 +117,21 @@ class Ops(Protocol):
         self,
         dx: Array,
         dweight: Array,
-        dbias: Array,
+        dbias: Array | None,
         dout: Array,
         x: Array,
         weight: Array,
         pre_gelu: Array | None = None,
         accumulate: bool = False,
+        *,
+        dx_sum: Array | None = None,
     ) -> None:
-        """``dx = dout @ weight.T``, ``dweight (+)= x.T @ dout``, ``dbias (+)= sum of dout over rows``.
+        """``dx = dout @ weight.T``, ``dweight (+)= x.T @ dout``, ``dbias (+)= sum of dout over rows`` unless None.
 
         With ``pre_gelu`` (N,I), the layer's input was ``x = gelu(pre_gelu)`` and ``dx`` becomes the gradient
         of ``pre_gelu``: ``dx = (dout @ weight.T) * gelu'(pre_gelu)``. An engine whose ``storage.recompute`` names
-        ``act`` does not rely on what ``x`` holds, but writes ``gelu(pre_gelu)`` into it again.
+        ``act`` does not rely on what ``x`` holds, but writes ``gelu(pre_gelu)`` into it again. With ``dx_sum`` (I,),
+        ``dx_sum (+)= sum of dx over rows``.
         """
 
     # ---- attention ----------------------------------------------------------------------------------
@@ -144,8 +153,14 @@ class Ops(Protocol):
         n_head: int,
         dropout: float = 0.0,
         seed: Seed = 0,
+        accumulate: bool = False,
+        *,
+        dqkv_sum: Array | None = None,
     ) -> None:
-        """Gradient of :meth:`attention`: ``dqkv`` (B,T,3C) from ``dout`` (B,T,C); ``out`` and ``lse`` as saved."""
+        """Gradient of :meth:`attention`: ``dqkv`` (B,T,3C) from ``dout`` (B,T,C); ``out`` and ``lse`` as saved.
+
+        With ``dqkv_sum`` (3C,), ``dqkv_sum (+)= sum of dqkv over rows``.
+        """
 
     # ---- classifier ---------------------------------------------------------------------------------
     def classifier(

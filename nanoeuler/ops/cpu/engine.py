@@ -110,20 +110,25 @@ class CpuOps:
         self,
         dx: np.ndarray,
         dweight: np.ndarray,
-        dbias: np.ndarray,
+        dbias: np.ndarray | None,
         dout: np.ndarray,
         x: np.ndarray,
         weight: np.ndarray,
         pre_gelu: np.ndarray | None = None,
         accumulate: bool = False,
+        *,
+        dx_sum: np.ndarray | None = None,
     ) -> None:
         N, (inner, outer) = x.shape[0], weight.shape
         self._gemm(dweight, x, True, dout, False, (inner, outer, N), accumulate)
-        mm.column_sums(dbias, _flat(dout), N, bool(accumulate))
+        if dbias is not None:
+            mm.column_sums(dbias, _flat(dout), N, bool(accumulate))
         if pre_gelu is None:
             self._gemm(dx, dout, False, weight, True, (N, inner, outer))
         else:
             self._gemm(dx, dout, False, weight, True, (N, inner, outer), mode=mm.GELU_GRAD, aux=pre_gelu)
+        if dx_sum is not None:
+            mm.column_sums(dx_sum, _flat(dx), N, bool(accumulate))
 
     def logits(self, out: np.ndarray, x: np.ndarray, wte: np.ndarray) -> None:
         x = np.ascontiguousarray(x)
@@ -175,6 +180,8 @@ class CpuOps:
         weight: np.ndarray,
         dresidual: np.ndarray | None = None,
         accumulate: bool = False,
+        *,
+        dx_sum: np.ndarray | None = None,
     ) -> None:
         past = _NOTHING if dresidual is None else _flat(dresidual)
         need = -(-mean.size // ln.ROWS) * 2 * weight.size
@@ -184,6 +191,8 @@ class CpuOps:
             _flat(dx), dweight, dbias, _flat(dout), _flat(x), mean, rstd, weight, past,
             dresidual is not None, bool(accumulate), self._shares,
         )  # fmt: skip
+        if dx_sum is not None:
+            mm.column_sums(dx_sum, _flat(dx), mean.size, bool(accumulate))
 
     def dropout(self, out: np.ndarray, x: np.ndarray, p: float, seed: int) -> None:
         drp.dropout(_flat(out), _flat(x), *_mask_arguments(p, seed))
@@ -214,6 +223,9 @@ class CpuOps:
         n_head: int,
         dropout: float = 0.0,
         seed: int = 0,
+        accumulate: bool = False,
+        *,
+        dqkv_sum: np.ndarray | None = None,
     ) -> None:
         B, T, C = out.shape
         work = self._attention_scratch(T, C // n_head)
@@ -221,6 +233,8 @@ class CpuOps:
             _flat(dqkv), _flat(dout), _flat(out), _flat(lse), _flat(qkv), B, T, C, n_head,
             *_mask_arguments(dropout, seed), work, self.threads,
         )  # fmt: skip
+        if dqkv_sum is not None:
+            mm.column_sums(dqkv_sum, _flat(dqkv), B * T, bool(accumulate))
 
     # ---- classifier ---------------------------------------------------------------------------------
     def classifier(

@@ -158,6 +158,7 @@ class GpuOps:
         weight: DeviceArray,
         dresidual: DeviceArray | None = None,
         accumulate: bool = False,
+        *,
         dx_sum: DeviceArray | None = None,
     ) -> None:
         scratch = self._space("sums", ln.layernorm_backward_scratch(x.shape[1], self.target))
@@ -185,12 +186,14 @@ class GpuOps:
         weight: DeviceArray,
         pre_gelu: DeviceArray | None = None,
         accumulate: bool = False,
+        *,
+        dx_sum: DeviceArray | None = None,
     ) -> None:
         (N, inner), outer = x.shape, weight.shape[1]
         scratch = self._space("sums", lin.linear_backward_scratch(N, inner, outer, self.dtype, self.target))
         again = x if pre_gelu is not None and "act" in self.storage.recompute else None
         arrays = (dx, dweight, dbias, dout, x, weight, scratch, pre_gelu, again)
-        self._run(lin.linear_backward(*arrays, bool(accumulate), target=self.target))
+        self._run(lin.linear_backward(*arrays, bool(accumulate), dx_sum, target=self.target))
 
     def logits(self, out: DeviceArray, x: DeviceArray, wte: DeviceArray) -> None:
         if not x.contiguous:
@@ -223,10 +226,14 @@ class GpuOps:
         n_head: int,
         dropout: float = 0.0,
         seed: Any = 0,
+        accumulate: bool = False,
+        *,
+        dqkv_sum: DeviceArray | None = None,
     ) -> None:
-        scratch = self._space("sums", att.attention_backward_scratch(out.shape[0], n_head, out.shape[1], out.shape[2]))
-        arrays = (dqkv, dout, out, lse, qkv, n_head, scratch)
-        self._run(att.attention_backward(*arrays, dropout, *self._seed(dropout, seed), target=self.target))
+        B, T, C = out.shape
+        scratch = self._space("sums", att.attention_backward_scratch(B, n_head, T, C))
+        arrays = (dqkv, dout, out, lse, qkv, n_head, scratch, dropout, *self._seed(dropout, seed))
+        self._run(att.attention_backward(*arrays, dqkv_sum, bool(accumulate), target=self.target))
 
     def dropout(self, out: DeviceArray, x: DeviceArray, p: float, seed: Any) -> None:
         where, site = self._seed(p, seed)

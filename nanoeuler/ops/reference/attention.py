@@ -72,9 +72,12 @@ def attention_backward(
     n_head: int,
     dropout: float = 0.0,
     seed: int = 0,
+    accumulate: bool = False,
+    *,
+    dqkv_sum: np.ndarray | None = None,
 ) -> None:
     """``dqkv`` (B,T,3C) from ``dout`` (B,T,C), with ``out`` (B,T,C) and ``lse`` (B,n_head,T) as :func:`attention` left
-    them, and the same dropout and seed."""
+    them, and the same dropout and seed. ``dqkv_sum`` (3C,) receives the sum of dqkv over rows."""
     C = out.shape[-1]
     q, k, v = split_heads(qkv, n_head)  # (B, n_head, T, D) each
     dout_h, out_h = (a.reshape(*a.shape[:2], n_head, -1).swapaxes(1, 2) for a in (dout, out))
@@ -88,6 +91,8 @@ def attention_backward(
     dq, dk = dS @ k, dS.swapaxes(-1, -2) @ q
     for part, gradient in enumerate((dq, dk, dv)):
         dqkv[..., part * C : (part + 1) * C] = _merge_heads(gradient)
+    if dqkv_sum is not None:
+        dqkv_sum[...] = dqkv.sum(axis=(0, 1)) + (dqkv_sum if accumulate else 0.0)
 
 
 def split_heads(qkv: np.ndarray, n_head: int) -> np.ndarray:

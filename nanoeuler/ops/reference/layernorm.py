@@ -79,10 +79,13 @@ def layernorm_backward(
     weight: np.ndarray,
     dresidual: np.ndarray | None = None,
     accumulate: bool = False,
+    *,
+    dx_sum: np.ndarray | None = None,
 ) -> None:
     """Gradients of :func:`layernorm` (see the module); dx, dout, x, dresidual (N,C), dweight, dbias (C,).
 
-    ``dresidual`` (may be ``dx``) is the gradient that reached x past the norm; it is added to dx.
+    ``dresidual`` (may be ``dx``) is the gradient that reached x past the norm; it is added to dx. ``dx_sum`` (C,)
+    receives the sum of dx over rows.
     """
     xhat = _normalised(x, mean, rstd)
     if not accumulate:
@@ -96,6 +99,8 @@ def layernorm_backward(
     along_xhat = (dxhat * xhat).mean(axis=1, keepdims=True)
     past = 0.0 if dresidual is None else dresidual
     dx[...] = past + rstd[:, None] * (dxhat - along_ones - xhat * along_xhat)
+    if dx_sum is not None:
+        dx_sum[...] = dx.sum(axis=0) + (dx_sum if accumulate else 0.0)
 
 
 def _normalised(x: np.ndarray, mean: np.ndarray, rstd: np.ndarray) -> np.ndarray:

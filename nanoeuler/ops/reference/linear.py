@@ -49,22 +49,27 @@ def linear(
 def linear_backward(
     dx: np.ndarray,
     dweight: np.ndarray,
-    dbias: np.ndarray,
+    dbias: np.ndarray | None,
     dout: np.ndarray,
     x: np.ndarray,
     weight: np.ndarray,
     pre_gelu: np.ndarray | None = None,
     accumulate: bool = False,
+    *,
+    dx_sum: np.ndarray | None = None,
 ) -> None:
     """Gradients of :func:`linear` (see the module); dx, x, pre_gelu (N,I), dout (N,O).
 
-    With ``pre_gelu``, ``x`` was ``gelu(pre_gelu)`` and ``dx`` becomes the gradient of ``pre_gelu``.
+    With ``pre_gelu``, ``x`` was ``gelu(pre_gelu)`` and ``dx`` becomes the gradient of ``pre_gelu``. ``dbias`` None:
+    not wanted. ``dx_sum`` (I,) receives the sum of dx over rows.
     """
     if not accumulate:
         dweight[...] = 0.0
-        dbias[...] = 0.0
     dweight += x.T @ dout
-    dbias += dout.sum(axis=0)
+    if dbias is not None:
+        dbias[...] = dout.sum(axis=0) + (dbias if accumulate else 0.0)
     dx[...] = dout @ weight.T
     if pre_gelu is not None:
         dx *= gelu_grad(pre_gelu)
+    if dx_sum is not None:
+        dx_sum[...] = dx.sum(axis=0) + (dx_sum if accumulate else 0.0)
