@@ -17,6 +17,7 @@ import numpy as np
 from nanoeuler.ops.cpu.attention import attention_backward
 
 _CHILD = "NANOEULER_WARMUP"  # set in the second process, so that it does not start a third
+_running: list[subprocess.Popen[bytes]] = []  # kept, since Python complains of a child that is forgotten while it runs
 
 
 def is_cold() -> bool:
@@ -28,17 +29,18 @@ def is_cold() -> bool:
 
 def start() -> None:
     """Start the second process if there is something to compile and a core to do it on. Never waits, never fails."""
-    if os.environ.get(_CHILD) or (os.cpu_count() or 1) < 2:
+    if _running or os.environ.get(_CHILD) or (os.cpu_count() or 1) < 2:
         return
     try:
         if is_cold():
-            subprocess.Popen(
+            child = subprocess.Popen(
                 [sys.executable, "-m", "nanoeuler.ops.cpu.warmup"],
                 env={**os.environ, _CHILD: "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
+            _running.append(child)
     except OSError:
         pass  # then this process compiles everything itself
 
