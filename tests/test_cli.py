@@ -400,7 +400,7 @@ def test_demo_gives_up_steps_when_it_falls_behind(capsys: pytest.CaptureFixture[
     config = config.changed(save_every=5)
     result = demo_module.train_in_time(config, time.perf_counter() - 100, SMALL_DEMO)
     assert (result.step, result.steps, result.interrupted) == (6, 6, False)
-    assert "slower than measured: 6 steps" in capsys.readouterr().out
+    assert "another pace than measured: 6 steps" in capsys.readouterr().out
 
 
 # ---- bad input: exit code 2 and one line --------------------------------------------------------------

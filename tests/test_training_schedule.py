@@ -54,3 +54,11 @@ def test_never_above_lr_nor_below_min_lr_after_warmup(schedule):
 def test_warmup_may_be_the_whole_run():
     assert rates(range(4), schedule="cosine", steps=4) == WARMUP
     assert rates([4], schedule="cosine", steps=4) == [1.0]
+
+
+def test_where_warmup_and_decay_overlap_warmup_comes_first():
+    """A run cut short keeps its warmup; what is left decays from where it is on the line, to min_lr at the end."""
+    config = TrainConfig(lr=1.0, min_lr=0.0, warmup=5, steps=8, schedule="wsd", decay_fraction=0.75)
+    rates = [learning_rate(config, s) for s in range(9)]
+    assert rates[:5] == [(s + 1) / 6 for s in range(5)]
+    assert rates[5:] == pytest.approx([0.5, 1 / 3, 1 / 6, 0.0])

@@ -163,30 +163,36 @@ def seconds_per_step(config: TrainConfig) -> float:
     loader = Loader(dataset, config.batch_size, model.config.block_size, config.seed)
     moments = model.moments()
     times = []
-    for step in range(6):
+    for step in range(16):
         begun = time.perf_counter()
         model.loss_and_grad(*loader.batch(step))
         model.ops.global_norm(model.grads)
         model.update(moments, step=1, lr=0.0)
         times.append(time.perf_counter() - begun)
-    return sorted(times[1:])[2]  # the median: other programs take their share later, too
+        if step == 0 and config.device == "cpu":
+            from nanoeuler.ops.cpu import warmup
+
+            warmup.wait()
+    return sorted(times[1:])[7]  # the median: other programs take their share later, too
 
 
-class TooSlow(Exception):
-    """Raised right after a checkpoint when the steps planned will not fit; ``steps`` would."""
+class Replan(Exception):
+    """Raised right after a checkpoint when another number of steps fits the time better: ``steps``."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
 
 
 class Pace:
-    """Shows a run on ``display``, and breaks it off after a checkpoint (:class:`TooSlow`) if it will miss its deadline.
+    """Shows a run on ``display``, and breaks it off after a checkpoint (:class:`Replan`) to end it in time.
 
-    ``deadline`` in seconds of ``time.perf_counter()``; being up to ``slack`` seconds late does not matter.
+    ``deadline`` in seconds of ``time.perf_counter()``. Fewer steps are planned when the run would miss it by more than
+    ``slack`` seconds; more, up to ``max_steps``, when it would be done much too early and the learning rate has not
+    begun to fall.
     """
 
-    def __init__(self, display: Callable[[Event], None], deadline: float, slack: float) -> None:
-        self.display, self.deadline, self.slack = display, deadline, slack
+    def __init__(self, display: Callable[[Event], None], deadline: float, slack: float, max_steps: int) -> None:
+        self.display, self.deadline, self.slack, self.max_steps = display, deadline, slack, max_steps
 
     def __call__(self, event: Event) -> None:
         from nanoeuler.training.events import Saved, Started
@@ -194,16 +200,20 @@ class Pace:
         self.display(event)
         now = time.perf_counter()
         if isinstance(event, Started):
-            self.steps, self.since = event.config.steps, (event.step, now)
-        elif isinstance(event, Saved) and event.kind == "last" and event.step < self.steps:
+            self.config, self.since = event.config, (event.step, now)
+        elif isinstance(event, Saved) and event.kind == "last" and event.step < self.config.steps:
             per_step = (now - self.since[1]) / max(1, event.step - self.since[0])
             self.since = (event.step, now)
-            if now + per_step * (self.steps - event.step) > self.deadline + self.slack:
-                raise TooSlow(event.step + max(1, int((self.deadline - now) / per_step)))
+            steps, fit = self.config.steps, event.step + max(1, int(min((self.deadline - now) / per_step, 1e9)))
+            steady = event.step < (1 - self.config.decay_fraction) * steps
+            if now + per_step * (steps - event.step) > self.deadline + self.slack:
+                raise Replan(fit)
+            if steady and min(fit, self.max_steps) > 1.15 * steps:
+                raise Replan(min(fit, self.max_steps))
 
 
 def train_in_time(config: TrainConfig, deadline: float, s: DemoSettings) -> TrainResult:
-    """Train. If that turns out slower than measured (other programs, heat), go on with fewer steps, to end in time."""
+    """Train. If that turns out slower or faster than measured, go on with other steps, to end in time."""
     from nanoeuler.cli.training_display import TrainingDisplay
     from nanoeuler.training.trainer import train
 
@@ -211,10 +221,11 @@ def train_in_time(config: TrainConfig, deadline: float, s: DemoSettings) -> Trai
     with TrainingDisplay() as display:
         while True:
             try:
-                return train(**arguments, on_event=Pace(display, deadline, s.slack))
-            except TooSlow as slow:
-                display.line(f"slower than measured: {slow.steps:,} steps fit into the time")
-                arguments = {"resume": config.out, "steps": slow.steps}
+                limit = s.max_steps if deadline < float("inf") else config.steps
+                return train(**arguments, on_event=Pace(display, deadline, s.slack, limit))
+            except Replan as plan:
+                display.line(f"another pace than measured: {plan.steps:,} steps fit into the time")
+                arguments = {"resume": config.out, "steps": plan.steps}
 
 
 def finish(result: TrainResult, config: TrainConfig, s: DemoSettings) -> None:

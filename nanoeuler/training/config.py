@@ -111,7 +111,7 @@ class TrainConfig:
         if "lr" in chosen:
             merged.pop("min_lr", None)
         steps = chosen.get("steps")
-        if isinstance(steps, int) and steps < merged.get("warmup", 0):
+        if isinstance(steps, int) and steps < 4 * merged.get("warmup", 0):
             merged.pop("warmup")
         return cls(**{**merged, **chosen})
 
@@ -255,11 +255,6 @@ def _check(c: TrainConfig) -> None:
         raise UserError(f"decay_fraction must be above 0 and at most 1, not {c.decay_fraction}")
     if c.warmup_steps > c.steps:
         raise UserError(f"warmup {c.warmup} is longer than the run of {c.steps} steps: lower warmup or raise steps")
-    if c.schedule == "wsd" and c.warmup_steps + c.decay_fraction * c.steps > c.steps:
-        raise UserError(
-            f"warmup {c.warmup_steps} and a decay over {c.decay_fraction:g} of {c.steps} steps overlap: "
-            "lower warmup or decay_fraction"
-        )
     if c.seq_len is not None and c.block_size is not None and c.seq_len > c.block_size:
         raise UserError(f"seq_len {c.seq_len} is longer than block_size {c.block_size}: lower seq_len")
     # The sizes' own rules (positive, divisible) are GPTConfig's; a size left open stands for one that fits.

@@ -16,6 +16,7 @@ def learning_rate(config: TrainConfig, step: int) -> float:
     - ``constant``: ``lr``;
     - ``wsd`` (warmup, stable, decay; Hu et al. 2024, "MiniCPM"): ``lr``, then a straight line to ``min_lr`` over the
       last ``decay_fraction`` of all steps. Only the end depends on the length of the run, so it can be moved.
+      Where warmup and decay overlap, in a run cut short, warmup comes first.
 
     >>> config = TrainConfig(lr=1.0, min_lr=0.0, warmup=3, steps=11)
     >>> [round(learning_rate(config, s), 3) for s in (0, 1, 2, 3, 7, 11)]
