@@ -31,7 +31,7 @@ def linear_backward_scratch(N: int, inputs: int, outputs: int, dtype: str, targe
     return max(
         matmul_scratch(inputs, outputs, N, dtype, target),
         column_sums_scratch(N, outputs, target),
-        sums_rows(N) * inputs,
+        cdiv(N, 64) * 2 * inputs,
     )
 
 
@@ -52,7 +52,7 @@ def linear_backward(
     (N, outputs), inputs = dout.shape, dx.shape[1]
     launches = matmul(dx, dout, weight, b_t=True, pre=pre_gelu, act=act, gelu=gelu, sums=sums, target=target)
     if dx_sum is not None:
-        rows = cdiv(N, tiles_for(N, inputs, outputs, dout.dtype, target, False, gelu).bm)
+        rows = sums_rows(N, tiles_for(N, inputs, outputs, dout.dtype, target, False, gelu))
         launches.append(sum_partials([dx_sum], scratch, rows, accumulate))
     source = x if act is None else act
     launches += matmul(dweight, source, dout, a_t=True, accumulate=accumulate, scratch=scratch, target=target)

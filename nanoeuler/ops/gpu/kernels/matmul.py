@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
+from nanoeuler.ops.gpu.kernels.matmul_hopper import hopper_matmul_kernel
 from nanoeuler.ops.gpu.kernels.matmul_kernels import matmul_kernel, stream_kernel, stream_sum_kernel
 from nanoeuler.ops.gpu.kernels.spec import DTYPES, Array, Launch, Target, cdiv, launch
 
+ROLES = False  # whether the kernel with roles is used
 GROUP = 8  # rows of tiles that are worked off together, see ``place_of``
 
 
@@ -22,7 +25,7 @@ class Tiles:
     warps: int = 8
     stages: int = 3
     flatten: bool = True
-    stream: bool = False
+    schedule: str = "tiles"  # or "stream", which cuts K as well, or "roles", the kernel for Hopper
 
 
 def tiles_for(M: int, N: int, K: int, dtype: str, target: Target, plain: bool, gelu: int = 0) -> Tiles:
@@ -33,12 +36,12 @@ def tiles_for(M: int, N: int, K: int, dtype: str, target: Target, plain: bool, g
         cut = Tiles(128, 128, 64, 1, 1, 8, 3, False)
     elif target.sm not in (90, 100, 103):
         cut = Tiles(128, 128, 32, 1, 1, 8, 3, False)
-    elif gelu == 1:
-        return Tiles(128, 128, 64, 2, 2, 4, 3)
     else:
         cut = Tiles()
     if plain and K >= 2048 and waves(M, N, cut, target) < 0.85:
-        return replace(cut, per_multiprocessor=1, stream=True)
+        return replace(cut, per_multiprocessor=1, schedule="stream")
+    if ROLES and target.sm == 90 and not plain:
+        return replace(cut, schedule="roles", warps=4, stages=4)
     return cut
 
 
@@ -63,19 +66,15 @@ def stream_shares(M: int, N: int, K: int, cut: Tiles, target: Target) -> tuple[i
 def matmul_scratch(M: int, N: int, K: int, dtype: str, target: Target) -> int:
     """fp32 elements of scratch that :func:`matmul` needs at most for a product of this size."""
     cut = tiles_for(M, N, K, dtype, target, plain=True)
-    if not cut.stream:
+    if cut.schedule != "stream":
         return 0
     programs, _, segments = stream_shares(M, N, K, cut, target)
     return programs * segments * cut.bm * cut.bn
 
 
-def sums_rows(M: int) -> int:
-    """Rows of ``sums`` that :func:`matmul` may write for M rows of c.
-
-    >>> sums_rows(16384)
-    256
-    """
-    return cdiv(M, 64)
+def sums_rows(M: int, cut: Tiles) -> int:
+    """Rows of ``sums`` that :func:`matmul` writes for M rows of c."""
+    return cdiv(M, cut.bm) * (2 if cut.schedule == "roles" else 1)
 
 
 def matmul(
@@ -93,30 +92,65 @@ def matmul(
     M = min(M, c.shape[0])
     plain = bias is None and residual is None and sums is None and not gelu and scratch is not None
     cut = tiles or tiles_for(M, N, K, a.dtype, target, plain, gelu)
-    if accumulate and not cut.stream and c.dtype == "fp32" != a.dtype:
-        cut = replace(cut, stages=cut.stages - 1)  # the fp32 tile that is read and written takes the place of a stage
     tma = target.has_tma and all(fits_tma(array) for array in (a, b, c))
-    shape = {"M": M, "N": N, "K": K, "BM": cut.bm, "BN": cut.bn, "BK": cut.bk, "GROUP": GROUP}
-    inputs = {"a": a, "b": b, "a_stride": a.shape[1], "b_stride": b.shape[1], "A_T": a_t, "B_T": b_t, "TMA": tma}
-    if cut.stream and plain:
-        programs, share, segments = stream_shares(M, N, K, cut, target)
-        main = launch(
-            stream_kernel, (programs,), cut.warps, cut.stages, partial=scratch, share=share, PARTS=cut.parts,
-            SEGMENTS=segments, **shape, **inputs,
-        )  # fmt: skip
-        total = launch(
-            stream_sum_kernel, (cdiv(M, cut.bm) * cdiv(N, cut.bn), cut.bm // 16), 4, c=c, partial=scratch,
-            c_stride=c.shape[1], share=share, ACCUMULATE=accumulate, SEGMENTS=segments, ROWS=16, **shape,
-        )  # fmt: skip
-        return [main, total]
+    inputs = {
+        "a": a,
+        "b": b,
+        "M": M,
+        "N": N,
+        "K": K,
+        "a_stride": a.shape[1],
+        "b_stride": b.shape[1],
+        "c_stride": c.shape[1],
+    }
+    inputs |= {"A_T": a_t, "B_T": b_t, "GROUP": GROUP}
+    outputs = {"c": c, "bias": bias, "act": act, "sums": sums, "GELU": gelu}
+    if cut.schedule == "stream" and plain:
+        return _stream(cut, inputs, c, scratch, accumulate, tma, target)
     programs = min(cut.per_multiprocessor * target.multiprocessors, cdiv(M, cut.bm) * cdiv(N, cut.bn))
+    if cut.schedule == "roles" and tma and a.dtype == "bf16" == c.dtype and not accumulate:
+        extra = pre if gelu else residual
+        stages = cut.stages - 1 if act is not None else cut.stages
+        return [
+            launch(
+                hopper_matmul_kernel,
+                (programs,),
+                4,
+                1,
+                extra=extra,
+                STAGES=stages,
+                PROGRAMS=programs,
+                **inputs,
+                **outputs,
+            )
+        ]
+    if accumulate and c.dtype == "fp32" != a.dtype:
+        cut = replace(cut, stages=cut.stages - 1)  # the fp32 tile that is read and written takes the place of a stage
     return [
         launch(
-            matmul_kernel, (programs,), cut.warps, cut.stages, c=c, bias=bias, residual=residual, pre=pre, act=act,
-            sums=sums, c_stride=c.shape[1], GELU=gelu, ACCUMULATE=accumulate, PARTS=cut.parts, PROGRAMS=programs,
-            FLATTEN=cut.flatten, **shape, **inputs,
+            matmul_kernel, (programs,), cut.warps, cut.stages, residual=residual, pre=pre, ACCUMULATE=accumulate,
+            PARTS=cut.parts, PROGRAMS=programs, FLATTEN=cut.flatten, TMA=tma, BM=cut.bm, BN=cut.bn, BK=cut.bk,
+            **inputs, **outputs,
         )
     ]  # fmt: skip
+
+
+def _stream(
+    cut: Tiles, inputs: dict[str, Any], c: Array, scratch: Array | None, accumulate: bool, tma: bool, target: Target
+) -> list[Launch]:
+    """A product in equal shares of all tiles' steps, and the sum of the partial tiles that result."""
+    M, N, K = inputs["M"], inputs["N"], inputs["K"]
+    programs, share, segments = stream_shares(M, N, K, cut, target)
+    shape = {"M": M, "N": N, "K": K, "share": share, "SEGMENTS": segments, "partial": scratch, "GROUP": GROUP}
+    shape |= {"BM": cut.bm, "BN": cut.bn, "BK": cut.bk}
+    operands = {name: inputs[name] for name in ("a", "b", "a_stride", "b_stride", "A_T", "B_T")}
+    main = launch(stream_kernel, (programs,), cut.warps, cut.stages, TMA=tma, PARTS=cut.parts, **shape, **operands)
+    tiles = cdiv(M, cut.bm) * cdiv(N, cut.bn)
+    total = launch(
+        stream_sum_kernel, (tiles, cut.bm // 16), 4, c=c, c_stride=inputs["c_stride"], ACCUMULATE=accumulate, ROWS=16,
+        **shape,
+    )  # fmt: skip
+    return [main, total]
 
 
 def fits_tma(array: Array) -> bool:
