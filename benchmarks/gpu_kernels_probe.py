@@ -5,10 +5,13 @@ disk cache with all variants on all cores; the other parts each print a table. P
 oracle and the peer; nothing of it is used by the kernels.
 """
 
+# ruff: noqa: E501, B023
+
 from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import functools
 import os
 import statistics
 import sys
@@ -218,9 +221,8 @@ def part_memory() -> None:
         torch.randn(2**30, device="cuda", dtype=torch.bfloat16),
         torch.empty(2**30, device="cuda", dtype=torch.bfloat16),
     )
-    t = microseconds([lambda: b.copy_(a)])
+    t = microseconds([functools.partial(b.copy_, a)], repeat=3)
     print(f"copy {4 * 2**30 / t / 1e6:.2f} TB/s")
-    del a, b
     sets = [list(memory_cases(Arrays(True))) for _ in range(3)]  # together larger than the L2
     for cases in zip(*sets, strict=True):
         name, size, _ = cases[0]
@@ -405,13 +407,19 @@ def matmul_errors(name: str, launches: list[Launch], product: Any) -> dict[str, 
     return errors
 
 
-def part_matmul() -> None:
+def part_roles() -> None:
+    part_matmul("RQ")
+
+
+def part_matmul(names: str = "abcefST") -> None:
     for name, (m, n, k), operands, variants in matmul_cases(Arrays(True)):
         peer = peer_of(name, operands)
         peer_time = microseconds([peer], repeat=8)
         line = []
         want = peer()
         for label, launches in variants.items():
+            if label not in names:
+                continue
             try:
                 t = microseconds([runner(launches)], repeat=8)
                 errors = matmul_errors(name, launches, want)
@@ -419,6 +427,8 @@ def part_matmul() -> None:
                 line.append((t, f"{label}: {t:.0f}{flag}"))
             except Exception as error:
                 line.append((1e9, f"{label}: {str(error)[:50]}"))
+        if not line:
+            continue
         best = min(line)[0]
         rate = 2 * m * n * k / best / 1e6
         print(f"{name}: best {best:.1f} us {rate:.0f} TF | cuBLAS {peer_time:.1f} = {peer_time / best:.2f} | "
@@ -459,7 +469,7 @@ def part_attention() -> None:
     import torch.nn.functional as F
 
     wants: dict[str, Any] = {}
-    for label, (qkv, out, lse, dqkv, dout), launch in attention_cases(Arrays(True)):
+    for label, (qkv, out, _, dqkv, dout), launch in attention_cases(Arrays(True)):
         if not wants:
 
             def heads(x: Any) -> Any:
