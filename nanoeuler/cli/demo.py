@@ -28,14 +28,14 @@ class DemoSettings:
     vocab_size: int = 1024
     preset: str = "demo"  # of the training settings
     training: dict[str, Any] = field(default_factory=dict)  # settings laid over the preset's
-    minutes: float = 2.7  # for everything, on whatever machine this is
+    minutes: float = 2.8  # for everything, on whatever machine this is
     seconds_after: float = 8.0  # kept for plotting and writing three stories
     slack: float = 10.0  # seconds behind the plan that do not matter
     evaluations: int = 5  # during training
     overhead: float = 1.1  # evaluating and saving, as a factor on the time of the steps alone
     min_steps: int = 20
     max_steps: int = 10_000  # two and a half epochs: more would need more stories
-    temperature: float = 0.6
+    temperature: float = 0.5
     n_samples: int = 3
 
 
