@@ -2,8 +2,8 @@
 
     python tools/make_pretrained.py [FOLDER]     # about ten minutes on two cores; writes nanoeuler/pretrained/
 
-Each line it prints with a ``$`` is a command that anyone can run. The export stores the weights as float16, half the size;
-the trainer's state stays beside them so that ``nanoeuler sample`` can say how much the model was trained.
+Each line it prints with a ``$`` is a command that anyone can run. The export stores the weights as float16, half the
+size; the trainer's state stays beside them so that ``nanoeuler sample`` can say how much the model was trained.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ STEPS = 16_000
 COMMANDS = (
     "nanoeuler data stories {0}/stories.txt --count 80000",
     "nanoeuler data prepare {0}/stories.txt --vocab-size 1024 --val-docs 500 --out {0}/data",
-    f"nanoeuler train --preset demo --data {{0}}/data --out {{0}}/run --steps {STEPS} --eval-every 1000 --save-every 1000",
+    f"nanoeuler train --preset demo --data {{0}}/data --out {{0}}/run --steps {STEPS} --eval-every 1000 "
+    "--save-every 1000",
 )
 
 
