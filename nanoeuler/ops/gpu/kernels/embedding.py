@@ -62,23 +62,24 @@ def position_gradient_kernel(
 def rank_kernel(order, idx, N, PLACES: tl.constexpr, OTHERS: tl.constexpr):
     """order[rank of n] = n for PLACES places n: the stable sort of places by id, by counting.
 
-    Of others that come earlier all with an id up to ours count, of later ones those with a smaller id: one comparison
-    with a bound that is ours + 1 before and ours after. Only in the chunk of OTHERS that holds our places themselves
-    do places have to be compared as well; OTHERS is a multiple of PLACES, so there is just one.
+    Others in earlier chunks count if their id is at most ours, in later chunks if it is less: one comparison each. Only
+    in the chunk that holds our places themselves must places be compared as well; OTHERS is a multiple of PLACES, so
+    there is just one such chunk.
     """
     start = tl.program_id(0) * PLACES
     places = start + tl.arange(0, PLACES)
     ids = tl.load(idx + places, mask=places < N, other=0)
+    others = tl.arange(0, OTHERS)
     before = tl.zeros((PLACES, OTHERS), tl.int32)
-    for first in range(0, N, OTHERS):
-        others = first + tl.arange(0, OTHERS)
-        theirs = tl.load(idx + others, mask=others < N, other=0x7FFFFFFF)[None, :]
-        if (first <= start) & (start < first + OTHERS):
-            earlier = (theirs == ids[:, None]) & (others[None, :] < places[:, None])
-            before += ((theirs < ids[:, None]) | earlier).to(tl.int32)
-        else:
-            bound = ids + (first < start).to(tl.int32)
-            before += (theirs < bound[:, None]).to(tl.int32)
+    own = start // OTHERS * OTHERS
+    for first in range(0, own, OTHERS):
+        before += (tl.load(idx + first + others)[None, :] <= ids[:, None]).to(tl.int32)
+    theirs = tl.load(idx + own + others, mask=own + others < N, other=0x7FFFFFFF)[None, :]
+    earlier = (theirs == ids[:, None]) & (own + others[None, :] < places[:, None])
+    before += ((theirs < ids[:, None]) | earlier).to(tl.int32)
+    for first in range(own + OTHERS, N, OTHERS):
+        theirs = tl.load(idx + first + others, mask=first + others < N, other=0x7FFFFFFF)[None, :]
+        before += (theirs < ids[:, None]).to(tl.int32)
     tl.store(order + tl.sum(before, 1), places, mask=places < N)
 
 

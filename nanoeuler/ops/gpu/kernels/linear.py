@@ -31,7 +31,7 @@ def linear_backward_scratch(N: int, inputs: int, outputs: int, dtype: str, targe
     return max(
         matmul_scratch(inputs, outputs, N, dtype, target),
         column_sums_scratch(N, outputs, target),
-        cdiv(N, 64) * 2 * inputs,
+        cdiv(N, 64) * inputs,
     )
 
 

@@ -9,7 +9,6 @@ from nanoeuler.ops.gpu.kernels.matmul_hopper import hopper_matmul_kernel
 from nanoeuler.ops.gpu.kernels.matmul_kernels import matmul_kernel, stream_kernel, stream_sum_kernel
 from nanoeuler.ops.gpu.kernels.spec import DTYPES, Array, Launch, Target, cdiv, launch
 
-ROLES = False  # whether the kernel with roles is used
 GROUP = 8  # rows of tiles that are worked off together, see ``place_of``
 
 
@@ -28,6 +27,10 @@ class Tiles:
     schedule: str = "tiles"  # or "stream", which cuts K as well, or "roles", the kernel for Hopper
 
 
+ROLES = Tiles(128, 128, 64, warps=4, stages=5, schedule="roles")
+USE_ROLES = False
+
+
 def tiles_for(M: int, N: int, K: int, dtype: str, target: Target, plain: bool, gelu: int = 0) -> Tiles:
     """The cut for a product of this size on this GPU. ``plain``: no epilogue, so that K may be cut as well."""
     if dtype == "fp32":
@@ -40,8 +43,8 @@ def tiles_for(M: int, N: int, K: int, dtype: str, target: Target, plain: bool, g
         cut = Tiles()
     if plain and K >= 2048 and waves(M, N, cut, target) < 0.85:
         return replace(cut, per_multiprocessor=1, schedule="stream")
-    if ROLES and target.sm == 90 and not plain:
-        return replace(cut, schedule="roles", warps=4, stages=4)
+    if USE_ROLES and target.sm == 90 and not plain:
+        return ROLES
     return cut
 
 
@@ -74,7 +77,7 @@ def matmul_scratch(M: int, N: int, K: int, dtype: str, target: Target) -> int:
 
 def sums_rows(M: int, cut: Tiles) -> int:
     """Rows of ``sums`` that :func:`matmul` writes for M rows of c."""
-    return cdiv(M, cut.bm) * (2 if cut.schedule == "roles" else 1)
+    return cdiv(M, cut.bm)
 
 
 def matmul(
@@ -107,23 +110,18 @@ def matmul(
     outputs = {"c": c, "bias": bias, "act": act, "sums": sums, "GELU": gelu}
     if cut.schedule == "stream" and plain:
         return _stream(cut, inputs, c, scratch, accumulate, tma, target)
-    programs = min(cut.per_multiprocessor * target.multiprocessors, cdiv(M, cut.bm) * cdiv(N, cut.bn))
+    count = cdiv(M, cut.bm) * cdiv(N, cut.bn)
     if cut.schedule == "roles" and tma and a.dtype == "bf16" == c.dtype and not accumulate:
         extra = pre if gelu else residual
         stages = cut.stages - 1 if act is not None else cut.stages
+        programs = min(target.multiprocessors, cdiv(count, 2))
         return [
             launch(
-                hopper_matmul_kernel,
-                (programs,),
-                4,
-                1,
-                extra=extra,
-                STAGES=stages,
-                PROGRAMS=programs,
-                **inputs,
+                hopper_matmul_kernel, (programs,), 4, 1, extra=extra, STAGES=stages, PROGRAMS=programs, **inputs,
                 **outputs,
             )
-        ]
+        ]  # fmt: skip
+    programs = min(cut.per_multiprocessor * target.multiprocessors, count)
     if accumulate and c.dtype == "fp32" != a.dtype:
         cut = replace(cut, stages=cut.stages - 1)  # the fp32 tile that is read and written takes the place of a stage
     return [

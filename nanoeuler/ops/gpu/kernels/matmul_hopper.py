@@ -1,19 +1,21 @@
 # mypy: disallow-untyped-defs=False
-"""The matrix product for Hopper, with roles: one warp loads, two groups of four multiply, each at its own pace.
+"""The matrix product for Hopper, with roles: one warp loads, two groups of four multiply in turns.
 
 In ``matmul_kernels.py`` all warps march in step: load, multiply, and then, while the tile's epilogue runs, the tensor
 cores wait. Here (in Gluon, Triton's lower level) the warps of a program have different jobs:
 
-- The *producer*, one warp, does nothing but start TMA copies of the tiles of A and B into a ring of STAGES buffers, up
-  to STAGES steps ahead, across the borders of output tiles.
-- Two *consumers*, four warps each, own the upper and the lower 64 rows of each 128 x 256 tile. Each waits for a full
-  buffer, multiplies, and hands the buffer back when both have. When one has reached the end of a tile and computes its
-  bias, GELU and stores, the other still has the tensor cores to itself; being a few steps apart is all it takes for
-  epilogues to hide behind products.
+- The *producer*, one warp, does nothing but start TMA copies of tiles of A and B into a ring of STAGES buffers, up to
+  STAGES steps ahead, across the borders of output tiles.
+- Two *consumers*, four warps each, take turns: the tiles of the first and the second alternate in the ring. While one
+  multiplies, the other has as much time for its epilogue: bias, GELU and its gradient, sums, loads and stores. As long
+  as that is enough, the tensor cores never stop.
 
-Buffers change hands by mbarriers in shared memory: ``full[s]`` counts the bytes that have arrived, ``empty[s]`` the
-consumers that are done. A barrier has a phase bit that flips each time it completes, so "wait for phase" tells the
+Buffers change hands by mbarriers in shared memory: ``full[s]`` counts the bytes that have arrived, ``empty[s]`` says
+that the consumer is done. A barrier has a phase bit that flips each time it completes, so "wait for phase" tells the
 ring's next round from the last.
+
+What the epilogue reads (GELU's input, a residual) is copied into shared memory while the products run, and what it
+writes is put into the same place and copied out from there, so all its memory traffic is wide and asynchronous.
 """
 
 from __future__ import annotations
@@ -29,10 +31,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 BM: gl.constexpr = gl.constexpr(128)
-BN: gl.constexpr = gl.constexpr(256)
+BN: gl.constexpr = gl.constexpr(128)
 BK: gl.constexpr = gl.constexpr(64)
-HALF: gl.constexpr = gl.constexpr(64)  # rows of a consumer
-PART: gl.constexpr = gl.constexpr(64)  # columns of the epilogue at a time
+PART: gl.constexpr = gl.constexpr(32)  # columns of the epilogue at a time
 SLOPE: gl.constexpr = gl.constexpr(0.7978845608028654)  # sqrt(2/pi)
 CUBIC: gl.constexpr = gl.constexpr(0.7978845608028654 * 0.044715)
 
@@ -48,49 +49,65 @@ def place_of(tile, tiles_m, tiles_n, GROUP: gl.constexpr):
 
 @gluon.jit
 def tanh(x):
+    """The hardware's tanh of fp32."""
     return gl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=gl.float32, is_pure=True, pack=1)
 
 
 @gluon.jit
-def quarters(x):
-    """A tile's four quarters, left to right."""
-    R: gl.constexpr = x.shape[0]
-    C: gl.constexpr = x.shape[1]
-    left, right = x.reshape([R, 2, C // 2]).permute(0, 2, 1).split()
-    a, b = left.reshape([R, 2, C // 4]).permute(0, 2, 1).split()
-    c, d = right.reshape([R, 2, C // 4]).permute(0, 2, 1).split()
-    return a, b, c, d
+def halves(x):
+    """A tile's left and right half."""
+    return x.reshape([x.shape[0], 2, x.shape[1] // 2]).permute(0, 2, 1).split()
 
 
 @gluon.jit
 def produce(
-    A, B, a_upper, a_lower, b_ring, full, empty, tiles_m, tiles_n, steps,
+    A, B, a_ring, b_ring, full, empty, tiles_m, tiles_n, steps,
     A_T: gl.constexpr, B_T: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr, PROGRAMS: gl.constexpr,
 ):  # fmt: skip
-    """Keep the ring of tiles filled."""
+    """Keep the ring filled: the first consumer's tile, the second's, the first's next one, and so on."""
     slot = 0
     phase = 1  # a fresh barrier counts as one whose odd phase has completed: the first round need not wait
-    for tile in range(gl.program_id(0), tiles_m * tiles_n, PROGRAMS):
-        m, n = place_of(tile, tiles_m, tiles_n, GROUP)
-        for step in range(steps):
-            mbarrier.wait(empty.index(slot), phase)
-            ready = full.index(slot)
-            mbarrier.expect(ready, (BM + BN) * BK * 2)
-            k = step * BK
-            if A_T:
-                tma.async_copy_global_to_shared(A, [k, m * BM], ready, a_upper.index(slot))
-                tma.async_copy_global_to_shared(A, [k, m * BM + HALF], ready, a_lower.index(slot))
-            else:
-                tma.async_copy_global_to_shared(A, [m * BM, k], ready, a_upper.index(slot))
-                tma.async_copy_global_to_shared(A, [m * BM + HALF, k], ready, a_lower.index(slot))
-            if B_T:
-                tma.async_copy_global_to_shared(B, [n * BN, k], ready, b_ring.index(slot))
-            else:
-                tma.async_copy_global_to_shared(B, [k, n * BN], ready, b_ring.index(slot))
-            slot += 1
-            if slot == STAGES:
-                slot = 0
-                phase ^= 1
+    for pair in range(gl.program_id(0), gl.cdiv(tiles_m * tiles_n, 2), PROGRAMS):
+        for tile in range(2 * pair, min(2 * pair + 2, tiles_m * tiles_n)):
+            m, n = place_of(tile, tiles_m, tiles_n, GROUP)
+            for step in range(steps):
+                mbarrier.wait(empty.index(slot), phase)
+                ready = full.index(slot)
+                mbarrier.expect(ready, (BM + BN) * BK * 2)
+                k = step * BK
+                if A_T:
+                    tma.async_copy_global_to_shared(A, [k, m * BM], ready, a_ring.index(slot))
+                else:
+                    tma.async_copy_global_to_shared(A, [m * BM, k], ready, a_ring.index(slot))
+                if B_T:
+                    tma.async_copy_global_to_shared(B, [n * BN, k], ready, b_ring.index(slot))
+                else:
+                    tma.async_copy_global_to_shared(B, [k, n * BN], ready, b_ring.index(slot))
+                slot += 1
+                if slot == STAGES:
+                    slot = 0
+                    phase ^= 1
+
+
+@gluon.jit
+def multiply(
+    a_ring, b_ring, full, empty, at, steps,
+    A_T: gl.constexpr, B_T: gl.constexpr, STAGES: gl.constexpr,
+):  # fmt: skip
+    """The tile whose first step is the ring's step ``at``, in fp32."""
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 128, 16])
+    acc = gl.zeros([BM, BN], gl.float32, layout)
+    for step in range(steps):
+        slot = (at + step) % STAGES
+        mbarrier.wait(full.index(slot), (at + step) // STAGES & 1)
+        a = a_ring.index(slot).permute((1, 0)) if A_T else a_ring.index(slot)
+        b = b_ring.index(slot).permute((1, 0)) if B_T else b_ring.index(slot)
+        acc = warpgroup_mma(a, b, acc, use_acc=step > 0, is_async=True)
+        acc = warpgroup_mma_wait(1, deps=(acc,))  # the step before this one is done with its buffer
+        mbarrier.arrive(empty.index((at + step - 1) % STAGES), pred=step > 0)
+    acc = warpgroup_mma_wait(0, deps=(acc,))
+    mbarrier.arrive(empty.index((at + steps - 1) % STAGES))
+    return acc
 
 
 @gluon.jit
@@ -101,86 +118,63 @@ def consume(
     A_T: gl.constexpr, B_T: gl.constexpr, GELU: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr,
     PROGRAMS: gl.constexpr,
 ):  # fmt: skip
-    """Multiply the rows of consumer WHO, tile after tile, and finish them: see ``matmul_kernel`` for the epilogues."""
-    whole: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 256, 16])
-    quarter: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
-    lanes = gl.arange(0, PART, layout=gl.SliceLayout(0, quarter))
+    """Every other tile of this program, and its epilogue: see ``matmul_kernel`` for what that can be."""
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, PART, 16])
+    lanes = gl.arange(0, PART, layout=gl.SliceLayout(0, layout))
     LOADS: gl.constexpr = HAS_EXTRA and GELU != 1
-    slot = 0
-    phase = 0
-    for tile in range(gl.program_id(0), tiles_m * tiles_n, PROGRAMS):
+    at = WHO * steps  # the ring's step at which this consumer's next tile begins
+    for tile in range(2 * gl.program_id(0) + WHO, tiles_m * tiles_n, 2 * PROGRAMS):
         m, n = place_of(tile, tiles_m, tiles_n, GROUP)
-        row = m * BM + WHO * HALF
-        if LOADS:  # what the epilogue will read sets out now
+        row = m * BM
+        if LOADS:  # what the epilogue will read sets out now, once the last tile has been copied out
             tma.store_wait(0)
-            for part in gl.static_range(2):
-                mbarrier.expect(arrived.index(part), HALF * PART * 2)
-                tma.async_copy_global_to_shared(
-                    EXTRA, [row, n * BN + part * PART], arrived.index(part), staging.index(part)
-                )
-        acc = gl.zeros([HALF, BN], gl.float32, whole)
-        before = 0
-        for step in range(steps):
-            mbarrier.wait(full.index(slot), phase)
-            a = a_ring.index(slot).permute((1, 0)) if A_T else a_ring.index(slot)
-            b = b_ring.index(slot).permute((1, 0)) if B_T else b_ring.index(slot)
-            acc = warpgroup_mma(a, b, acc, use_acc=step > 0, is_async=True)
-            acc = warpgroup_mma_wait(1, deps=(acc,))  # the step before this one is done
-            mbarrier.arrive(empty.index(before), pred=step > 0)
-            before = slot
-            slot += 1
-            if slot == STAGES:
-                slot = 0
-                phase ^= 1
-        acc = warpgroup_mma_wait(0, deps=(acc,))
-        mbarrier.arrive(empty.index(before))
-
-        parts = quarters(acc)
+            mbarrier.expect(arrived, BM * BN * 2)
+            for part in gl.static_range(4):
+                tma.async_copy_global_to_shared(EXTRA, [row, n * BN + part * PART], arrived, staging.index(part))
+        acc = multiply(a_ring, b_ring, full, empty, at, steps, A_T, B_T, STAGES)
+        left, right = halves(acc)
+        parts = halves(left) + halves(right)
+        if LOADS:
+            mbarrier.wait(arrived, at // steps // 2 & 1)
         for part in gl.static_range(4):
             column = n * BN + part * PART
-            v = gl.convert_layout(parts[part], quarter)
+            v = gl.convert_layout(parts[part], layout)
             if HAS_BIAS:
                 shift = gl.load(bias + column + lanes, mask=column + lanes < N, other=0.0).to(gl.float32)
                 v += gl.expand_dims(shift, 0)
             if LOADS:
-                mbarrier.wait(arrived.index(part % 2), part // 2)
-                x = staging.index(part % 2).load(quarter).to(gl.float32)
+                x = staging.index(part).load(layout).to(gl.float32)
                 if GELU == 2:
                     square = x * x
                     t = tanh(x * (SLOPE + CUBIC * square))
                     half = 0.5 * x
                     v *= 0.5 + 0.5 * t + half * (1.0 - t * t) * (SLOPE + 3.0 * CUBIC * square)
                     if HAS_ACT:
-                        tma.store_wait(1)
-                        spare = staging.index(2 + part % 2)
-                        spare.store((half + half * t).to(ACT.dtype))
-                        fence_async_shared()
-                        tma.async_copy_shared_to_global(ACT, [row, column], spare)
+                        tma.store_wait(3)
+                        put(ACT, [row, column], staging.index(4 + part % 2), half + half * t)
                 else:
                     v += x
             if GELU == 1:
-                tma.store_wait(1)
-                staging.index(0).store(v.to(C.dtype))
-                fence_async_shared()
-                tma.async_copy_shared_to_global(EXTRA, [row, column], staging.index(0))
+                tma.store_wait(3)
+                put(EXTRA, [row, column], staging.index(2 * (part % 2)), v)
                 half = 0.5 * v
                 v = half + half * tanh(v * (SLOPE + CUBIC * v * v))
             if HAS_SUMS:
                 total = gl.sum(v, 0)
-                gl.store(sums + (m * 2 + WHO) * N + column + lanes, total, mask=column + lanes < N)
+                gl.store(sums + m * N + column + lanes, total, mask=column + lanes < N)
             if not LOADS:
-                tma.store_wait(1)
-            buffer = staging.index(1 if GELU == 1 else part % 2)
-            buffer.store(v.to(C.dtype))
-            fence_async_shared()
-            tma.async_copy_shared_to_global(C, [row, column], buffer)
-            if LOADS and (part == 1 or part == 2):  # the buffer of the part before is free again: fetch the one after
-                tma.store_wait(2 if HAS_ACT else 1)
-                mbarrier.expect(arrived.index((part + 1) % 2), HALF * PART * 2)
-                tma.async_copy_global_to_shared(
-                    EXTRA, [row, column + PART], arrived.index((part + 1) % 2), staging.index((part + 1) % 2)
-                )
+                tma.store_wait(3)  # four buffers in turn: this one's last copy out was four copies ago
+            put(C, [row, column], staging.index(2 * (part % 2) + 1 if GELU == 1 else part), v)
+        at += 2 * steps
     tma.store_wait(0)
+
+
+@gluon.jit
+def put(target, place, buffer, v):
+    """Copy ``v`` to a place in memory by way of ``buffer``, without waiting for it."""
+    buffer.store(v.to(target.dtype))
+    fence_async_shared()
+    tma.async_copy_shared_to_global(target, place, buffer)
 
 
 @gluon.jit
@@ -191,11 +185,11 @@ def hopper_matmul_kernel(
 ):  # fmt: skip
     """``matmul_kernel`` for bf16 on sm_90: ``extra`` is pre where GELU is 1 or 2, else the residual."""
     kind: gl.constexpr = a.dtype.element_ty
-    a_shape: gl.constexpr = [BK, HALF] if A_T else [HALF, BK]
+    a_shape: gl.constexpr = [BK, BM] if A_T else [BM, BK]
     b_shape: gl.constexpr = [BN, BK] if B_T else [BK, BN]
     a_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for(a_shape, kind)
     b_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for(b_shape, kind)
-    c_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, PART], kind)
+    c_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BM, PART], kind)
     if A_T:
         A = tma.make_tensor_descriptor(a, [K, M], [a_stride, 1], a_shape, a_layout)
     else:
@@ -204,28 +198,25 @@ def hopper_matmul_kernel(
         B = tma.make_tensor_descriptor(b, [N, K], [b_stride, 1], b_shape, b_layout)
     else:
         B = tma.make_tensor_descriptor(b, [K, N], [b_stride, 1], b_shape, b_layout)
-    C = tma.make_tensor_descriptor(c, [M, N], [c_stride, 1], [HALF, PART], c_layout)
+    C = tma.make_tensor_descriptor(c, [M, N], [c_stride, 1], [BM, PART], c_layout)
     EXTRA, ACT = C, C  # where there is none, none is used
     if extra is not None:
-        EXTRA = tma.make_tensor_descriptor(extra, [M, N], [c_stride, 1], [HALF, PART], c_layout)
+        EXTRA = tma.make_tensor_descriptor(extra, [M, N], [c_stride, 1], [BM, PART], c_layout)
     if act is not None:
-        ACT = tma.make_tensor_descriptor(act, [M, N], [c_stride, 1], [HALF, PART], c_layout)
-    BUFFERS: gl.constexpr = 2 if act is None else 4
-    a_upper = gl.allocate_shared_memory(kind, [STAGES, a_shape[0], a_shape[1]], a_layout)
-    a_lower = gl.allocate_shared_memory(kind, [STAGES, a_shape[0], a_shape[1]], a_layout)
+        ACT = tma.make_tensor_descriptor(act, [M, N], [c_stride, 1], [BM, PART], c_layout)
+    BUFFERS: gl.constexpr = 4 if act is None else 6
+    a_ring = gl.allocate_shared_memory(kind, [STAGES, a_shape[0], a_shape[1]], a_layout)
     b_ring = gl.allocate_shared_memory(kind, [STAGES, b_shape[0], b_shape[1]], b_layout)
-    upper = gl.allocate_shared_memory(kind, [BUFFERS, HALF, PART], c_layout)
-    lower = gl.allocate_shared_memory(kind, [BUFFERS, HALF, PART], c_layout)
+    staging0 = gl.allocate_shared_memory(kind, [BUFFERS, BM, PART], c_layout)
+    staging1 = gl.allocate_shared_memory(kind, [BUFFERS, BM, PART], c_layout)
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    upper_in = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    lower_in = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    arrived = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     for s in gl.static_range(STAGES):
         mbarrier.init(full.index(s), count=1)
-        mbarrier.init(empty.index(s), count=2)
+        mbarrier.init(empty.index(s), count=1)
     for s in gl.static_range(2):
-        mbarrier.init(upper_in.index(s), count=1)
-        mbarrier.init(lower_in.index(s), count=1)
+        mbarrier.init(arrived.index(s), count=1)
     fence_async_shared()
 
     bias_or_c = bias if bias is not None else c
@@ -233,13 +224,13 @@ def hopper_matmul_kernel(
     tiles_m, tiles_n, steps = gl.cdiv(M, BM), gl.cdiv(N, BN), gl.cdiv(K, BK)
     gl.warp_specialize(
         [
-            (consume, (0, C, EXTRA, ACT, bias_or_c, sums_or_c, a_upper, b_ring, upper, full, empty, upper_in,
+            (consume, (0, C, EXTRA, ACT, bias_or_c, sums_or_c, a_ring, b_ring, staging0, full, empty, arrived.index(0),
                        N, tiles_m, tiles_n, steps, extra is not None, act is not None, bias is not None,
                        sums is not None, A_T, B_T, GELU, STAGES, GROUP, PROGRAMS)),
-            (consume, (1, C, EXTRA, ACT, bias_or_c, sums_or_c, a_lower, b_ring, lower, full, empty, lower_in,
+            (consume, (1, C, EXTRA, ACT, bias_or_c, sums_or_c, a_ring, b_ring, staging1, full, empty, arrived.index(1),
                        N, tiles_m, tiles_n, steps, extra is not None, act is not None, bias is not None,
                        sums is not None, A_T, B_T, GELU, STAGES, GROUP, PROGRAMS)),
-            (produce, (A, B, a_upper, a_lower, b_ring, full, empty, tiles_m, tiles_n, steps,
+            (produce, (A, B, a_ring, b_ring, full, empty, tiles_m, tiles_n, steps,
                        A_T, B_T, STAGES, GROUP, PROGRAMS)),
         ],
         [4, 1],

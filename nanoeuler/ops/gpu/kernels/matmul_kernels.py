@@ -58,13 +58,16 @@ def halves(x, R: tl.constexpr, C: tl.constexpr):
 
 @triton.jit
 def product(
-    A, B, row, column, first, steps, M, N, K, a_stride, b_stride, A_T: tl.constexpr, B_T: tl.constexpr,
+    A, B, row, column, begin, end, K0, M, N, K, a_stride, b_stride, A_T: tl.constexpr, B_T: tl.constexpr,
     TMA: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """The tile of op(A) op(B) at (row, column), summed over ``steps`` blocks of BK from block ``first`` on, in fp32."""
+    """The tile of op(A) op(B) at (row, column), summed over blocks of BK from ``begin`` to ``end``, in fp32.
+
+    ``K0``: which block of K each step takes, see :func:`block_of`; None: the steps themselves.
+    """
     acc = tl.zeros((BM, BN), tl.float32)
-    for step in range(steps):
-        k = (first + step) * BK
+    for step in range(begin, end):
+        k = step * BK if K0 is None else block_of(step, K0) * BK
         if A_T:
             x = load_tile(A, k, row, K, M, a_stride, TMA, BK, BM).T
         else:
@@ -101,7 +104,9 @@ def matmul_kernel(
     done = tl.program_id(0) - PROGRAMS  # the tile of the epilogue, counted apart so that loads can run ahead of it
     for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, PROGRAMS, flatten=FLATTEN):
         m, n = place_of(tile, tiles_m, tiles_n, GROUP)
-        acc = product(A, B, m * BM, n * BN, 0, tl.cdiv(K, BK), M, N, K, a_stride, b_stride, A_T, B_T, TMA, BM, BN, BK)
+        acc = product(
+            A, B, m * BM, n * BN, 0, tl.cdiv(K, BK), None, M, N, K, a_stride, b_stride, A_T, B_T, TMA, BM, BN, BK
+        )
         done += PROGRAMS
         m, n = place_of(done, tiles_m, tiles_n, GROUP)
         row = m * BM
@@ -154,6 +159,20 @@ def operands(
 
 
 @triton.jit
+def block_of(time, way):
+    """Which block of K a program takes at ``time``, on a tile that others work on as well.
+
+    Of a tile's programs all but the first and the last are there from beginning to end; the first comes at time
+    ``came`` (from the tile before), the last leaves at time ``left`` (for the next one). At each moment those who are
+    there take the next blocks, one each. So all programs of all tiles move along K together, and what one has fetched
+    the others find in L2.
+    """
+    middle, came, left, rank, is_first = way
+    taken = middle * time + max(time - came, 0) + min(time, left)
+    return taken + rank + is_first * (time < left).to(tl.int32)
+
+
+@triton.jit
 def stream_kernel(
     partial, a, b, M, N, K, a_stride, b_stride, share, A_T: tl.constexpr, B_T: tl.constexpr, TMA: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, PARTS: tl.constexpr,
@@ -162,26 +181,31 @@ def stream_kernel(
     """``share`` steps of the product's work, which may begin and end within a tile, as up to SEGMENTS partial tiles.
 
     Lay all tiles' steps along K end to end and cut that line into equal pieces, one a program: all finish together,
-    however few tiles there are. (Osama et al. 2023, "Stream-K".)
+    however few tiles there are. (Osama et al. 2023, "Stream-K".) A program's piece says how long it works on which
+    tile; which blocks of K it takes there, see :func:`block_of`.
     """
     tiles_m, tiles_n, steps = tl.cdiv(M, BM), tl.cdiv(N, BN), tl.cdiv(K, BK)
     A, B = operands(a, b, M, N, K, a_stride, b_stride, A_T, B_T, TMA, BM, BN, BK)
     BP: tl.constexpr = BN // PARTS
     rows = tl.num_programs(0) * SEGMENTS * BM
     P = matrix(partial, rows, BN, BN, TMA, BM, BP)
-    at = tl.program_id(0) * share
-    end = min(at + share, tiles_m * tiles_n * steps)
-    row = tl.program_id(0) * SEGMENTS * BM
-    while at < end:
-        m, n = place_of(at // steps, tiles_m, tiles_n, GROUP)
-        first = at % steps
-        length = min(steps - first, end - at)
-        acc = product(A, B, m * BM, n * BN, first, length, M, N, K, a_stride, b_stride, A_T, B_T, TMA, BM, BN, BK)
+    program = tl.program_id(0)
+    start = program * share
+    end = min(start + share, tiles_m * tiles_n * steps)
+    for segment in range(tl.cdiv(end, steps) - start // steps):
+        tile = start // steps + segment
+        m, n = place_of(tile, tiles_m, tiles_n, GROUP)
+        first, last = tile * steps // share, ((tile + 1) * steps - 1) // share  # the tile's programs
+        middle = last - first - 1
+        is_first = (program == first).to(tl.int32)
+        rank = is_first * middle + (1 - is_first) * (program - first - 1)
+        way = (middle, tile * steps - first * share, (tile + 1) * steps - last * share, rank, is_first)
+        begin, until = max(tile * steps - start, 0), min((tile + 1) * steps, end) - start
+        acc = product(A, B, m * BM, n * BN, begin, until, way, M, N, K, a_stride, b_stride, A_T, B_T, TMA, BM, BN, BK)
+        row = (program * SEGMENTS + segment) * BM
         parts = (acc,) if PARTS == 1 else halves(acc, BM, BN)
         for part in tl.static_range(PARTS):
             store_tile(P, parts[part], row, part * BP, rows, BN, BN, TMA, BM, BP)
-        at += length
-        row += BM
 
 
 @triton.jit
