@@ -27,6 +27,7 @@ from nanoeuler.ops.gpu.engine import DeviceSeed, GpuOps, step_numbers
 from nanoeuler.ops.gpu.runtime.driver import OutOfMemory
 from nanoeuler.ops.gpu.runtime.graph import Graph
 from nanoeuler.ops.gpu.runtime.memory import DeviceArray
+from nanoeuler.ops.gpu.runtime.profile import KernelTime, profile
 from nanoeuler.training.config import TrainConfig
 from nanoeuler.training.step import Fetch, StepDone, dropout_seed
 
@@ -65,6 +66,14 @@ class RecordedStep:
 
     def finish(self) -> list[StepDone]:
         return [self._result() for _ in range(len(self._waiting))]
+
+    def profile(self) -> list[KernelTime]:
+        """GPU time by kernel, of the step on the batch sent last. It is no step of the run: it follows the last one.
+
+        The parameters change by one more update, so call it when the run is over.
+        """
+        assert self._graphs, "run a step first"
+        return profile(self.ops.device, self.ops.runtime.launch, lambda: self._batch(False, True))
 
     # ---- recording ------------------------------------------------------------------------------------
     def _prepare(self) -> None:
@@ -124,6 +133,7 @@ class RecordedStep:
         self._loss, self._norm = self._results[0:1], self._results[1:3]
         self._host_results = [device.pinned((4,), np.float32) for _ in range(SLOTS)]
         self._done = [device.event() for _ in range(SLOTS)]
+        device.synchronize()  # memory is there in the order of the arithmetic; now for the other stream, too
 
     def _send(self, n: int, step: int, lr: float) -> None:
         """Batch ``n`` on its way to the GPU, behind what it is computing now."""

@@ -5,4 +5,5 @@
 ``compiler``  machine code out of Triton functions, kept on disk
 ``launch``    calls of kernels
 ``graph``     a whole step of them as one
+``profile``   where a step's time goes
 """
