@@ -32,7 +32,7 @@ class Timing(NamedTuple):
 @click.option("--batch-size", type=int, default=8, show_default=True, help="Sequences in a step.")
 @click.option("--seq-len", type=int, help="Tokens in a sequence.  [default: the model's context]")
 @click.option("--seconds", type=float, default=0.5, show_default=True, help="How long to measure each row.")
-@click.option("--device", default="cpu", show_default=True, help="cpu or reference.")
+@click.option("--device", default="cpu", show_default=True, help="cpu, gpu or reference.")
 @click.option("--json", "as_json", is_flag=True, help="Print the numbers as JSON.")
 def command(preset: str, batch_size: int, seq_len: int | None, seconds: float, device: str, as_json: bool) -> None:
     """Measure the speed of each operation, of a training step, and of writing.

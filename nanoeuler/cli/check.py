@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--device", default="cpu", show_default=True, help="Engine to hold against the reference.")
+@click.option("--device", default="cpu", show_default=True, help="Engine to hold against the reference: cpu or gpu.")
 @click.option("--gradients-only", is_flag=True, help="Only the first half: central differences.")
 @click.option("--dropout", type=float, default=0.0, show_default=True, help="Check the gradients with dropout on.")
 @click.option("--samples", type=int, default=3, show_default=True, help="Single elements tried in each tensor.")

@@ -48,7 +48,7 @@ DEFAULT_OUT = "nanoeuler-demo"
 @click.option("--minutes", type=float, help=f"Time for everything.  [default: {SETTINGS.minutes:g}]")
 @click.option("--steps", type=int, help="Train so many steps, however long it takes.")
 @click.option("--seed", type=int, default=1337, show_default=True, help="Fixes parameters, data order and stories.")
-@click.option("--device", default="cpu", show_default=True, help="cpu or reference.")
+@click.option("--device", default="cpu", show_default=True, help="cpu, gpu or reference.")
 def command(out: str | None, minutes: float | None, steps: int | None, seed: int, device: str) -> None:
     """Make stories, train a tokenizer and a GPT-2 of a million parameters on them, and let it write.
 

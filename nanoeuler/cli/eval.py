@@ -35,7 +35,7 @@ UNSEEN_SEED = 1_000_003  # `data stories` and the demo use others
 @click.option("--stories", type=int, metavar="N", help="Let the model write N stories, and grade them.")
 @click.option("--temperature", type=float, default=0.8, show_default=True, help="For --stories.")
 @click.option("--seed", type=int, default=0, show_default=True, help="For --stories.")
-@click.option("--device", default="cpu", show_default=True, help="cpu or reference.")
+@click.option("--device", default="cpu", show_default=True, help="cpu, gpu or reference.")
 @click.option("--json", "as_json", is_flag=True, help="Print the numbers as JSON.")
 def command(
     data: str | None,

@@ -33,6 +33,7 @@ def command() -> None:
         **_processor(),
         "threads": _threads(),
         "devices": _devices(),
+        "gpu": _gpu(),
         "compile cache": _cache(),
         "shipped model": _shipped(),
     }
@@ -73,6 +74,25 @@ def _devices() -> str:
     from nanoeuler.ops import DEVICES
 
     return ", ".join(DEVICES)
+
+
+def _gpu() -> str:
+    """The GPU and what the GPU engine needs, or why it cannot be used here."""
+    from nanoeuler.errors import UserError
+    from nanoeuler.ops.gpu.runtime.driver import open_device
+
+    try:
+        gpu = open_device()
+        free, total = gpu.memory_info()
+    except UserError as error:
+        return f"none ({error})"
+    size = compile_cache.size("gpu")
+    kernels = f"{human_bytes(size)} of kernels in {compile_cache.folder('gpu')}" if size else "no kernels compiled yet"
+    packages = ", ".join(f"{name} {_version(name)}" for name in ("triton", "cuda-bindings"))
+    return (
+        f"{gpu.name}, compute capability {gpu.sm / 10:.1f}, {human_bytes(free)} of {human_bytes(total)} free; "
+        f"{packages}; {kernels}"
+    )
 
 
 def _cache() -> str:

@@ -33,7 +33,7 @@ from nanoeuler.errors import UserError
 @click.option("--refuse-overflow", is_flag=True, help="Fail if prompt and text may not fit into the context.")
 @click.option("--hide-prompt", is_flag=True, help="Print only what is new.")
 @click.option("--json", "as_json", is_flag=True, help="A JSON object a text and line, not streamed.")
-@click.option("--device", default="cpu", show_default=True, help="cpu or reference.")
+@click.option("--device", default="cpu", show_default=True, help="cpu, gpu or reference.")
 def command(
     prompt: str,
     model: str | None,

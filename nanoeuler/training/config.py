@@ -38,7 +38,7 @@ class TrainConfig:
     # the run
     data: str = ""  # folder of prepared tokens, a .bin file or a pattern
     out: str = ""  # run folder
-    device: str = "cpu"  # engine: cpu or reference
+    device: str = "cpu"  # engine: cpu, gpu or reference
     init_from: str = "scratch"  # or a folder with a model to go on from
     seed: int = 1337  # fixes parameters, data order and dropout
     # the model: None takes the size from init_from, or GPT-2 124M's when from scratch
