@@ -107,12 +107,22 @@ def interpreting() -> Iterator[None]:
 
     JITFunction.__call__ = call
     scope.set_attr(tl, "inline_asm_elementwise", _assembly)
+    scope.set_attr(interpreter.InterpreterBuilder, "create_descriptor_reduce", _add_to_tile)
     scope.set_attr(tl.tensor, "__index__", lambda self: int(self.handle.data.item()))
     try:
         yield
     finally:
         JITFunction.__call__ = compiled_call
         scope.restore()
+
+
+def _add_to_tile(builder: Any, kind: Any, desc: Any, value: Any, indices: list[Any]) -> None:
+    """``descriptor.atomic_add``, which the interpreter lacks."""
+    pointers, mask = desc.materialize_pointers(indices)
+    zero = interpreter.TensorHandle(np.zeros_like(value.data), value.dtype)
+    before = builder.create_masked_load(pointers, interpreter.TensorHandle(mask, tl.int1), zero, None, None, False)
+    after = interpreter.TensorHandle(before.data + value.data, value.dtype)
+    builder.create_masked_store(pointers, after, interpreter.TensorHandle(mask, tl.int1), None, None)
 
 
 def _assembly(asm: str, constraints: str, args: list[tl.tensor], dtype: tl.dtype, **_: Any) -> tl.tensor:

@@ -14,7 +14,9 @@ LN_2: tl.constexpr = tl.constexpr(0.6931471805599453)
 
 
 @triton.jit
-def cross_entropy_kernel(losses, logits, targets, scale, V, stride, GRADIENT: tl.constexpr, BLOCK: tl.constexpr):
+def cross_entropy_kernel(
+    losses, logits, targets, scale, V, stride, GRADIENT: tl.constexpr, BLOCK: tl.constexpr, KEEP: tl.constexpr
+):
     """One row of logits (V of ``stride`` columns) -> its loss; with GRADIENT the row becomes dloss/dlogits * scale[0].
 
     A row does not fit into registers, so it is read twice; the second time it comes out of L2. Loads are cut off at
@@ -29,7 +31,7 @@ def cross_entropy_kernel(losses, logits, targets, scale, V, stride, GRADIENT: tl
     total = tl.zeros((BLOCK,), tl.float32)
     for first in range(0, V, BLOCK):
         columns = first + tl.arange(0, BLOCK)
-        z = tl.load(z_row + columns, mask=columns < stride, other=0.0).to(tl.float32) * LOG2_E
+        z = tl.load(z_row + columns, mask=columns < stride, other=0.0, eviction_policy=KEEP).to(tl.float32) * LOG2_E
         if first + BLOCK > V:
             z = tl.where(columns < V, z, float("-inf"))
         new = tl.maximum(most, tl.max(z, 0))
@@ -89,6 +91,6 @@ def cross_entropy(losses: Array, logits: Array, targets: Array, V: int, scale: A
     """Losses (R,) of ``logits`` (R, stride); with ``scale`` they become the gradient of scale[0] * sum(losses)."""
     rows, stride = logits.shape
     return launch(
-        cross_entropy_kernel, (rows,), 8, losses=losses, logits=logits, targets=targets, scale=scale, V=V,
-        stride=stride, GRADIENT=scale is not None, BLOCK=4096,
+        cross_entropy_kernel, (rows,), 16, losses=losses, logits=logits, targets=targets, scale=scale, V=V,
+        stride=stride, GRADIENT=scale is not None, BLOCK=8192, KEEP="",
     )  # fmt: skip

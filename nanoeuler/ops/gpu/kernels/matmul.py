@@ -122,8 +122,6 @@ def matmul(
             )
         ]  # fmt: skip
     programs = min(cut.per_multiprocessor * target.multiprocessors, count)
-    if accumulate and c.dtype == "fp32" != a.dtype:
-        cut = replace(cut, stages=cut.stages - 1)  # the fp32 tile that is read and written takes the place of a stage
     return [
         launch(
             matmul_kernel, (programs,), cut.warps, cut.stages, residual=residual, pre=pre, ACCUMULATE=accumulate,
