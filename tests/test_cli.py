@@ -19,6 +19,7 @@ from nanoeuler.cli import demo as demo_module
 from nanoeuler.cli.demo import DemoSettings, demo, new_folder
 from nanoeuler.cli.main import COMMANDS, run
 from nanoeuler.errors import UserError
+from nanoeuler.training.events import Step
 
 SIZES = {"n-layer": 1, "n-head": 2, "n-embd": 16, "block-size": 32, "batch-size": 2}
 TINY = ["--device", "reference", *[str(part) for name, size in SIZES.items() for part in (f"--{name}", size)]]
@@ -403,6 +404,24 @@ def test_demo_gives_up_steps_when_it_falls_behind(capsys: pytest.CaptureFixture[
     assert "another pace than measured: 6 steps" in capsys.readouterr().out
 
 
+def test_ctrl_c_ends_a_demo_that_is_behind(tmp_path: Path) -> None:
+    data = demo_module.make_data(tmp_path, SMALL_DEMO)
+    config = demo_module.plan_training(tmp_path, data, 1, "reference", 50, 0.0, 0.0, SMALL_DEMO)
+    stopped = []
+
+    class Impatient(demo_module.Pace):
+        def __call__(self, event: object) -> None:
+            super().__call__(event)  # type: ignore[arg-type]
+            if isinstance(event, Step) and event.step == 3:
+                signal.raise_signal(signal.SIGINT)
+                stopped.append(event.step)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo_module, "Pace", Impatient)
+        result = demo_module.train_in_time(config, time.perf_counter() - 100, SMALL_DEMO)
+    assert stopped == [3] and (result.step, result.steps, result.interrupted) == (3, 50, True)
+
+
 # ---- bad input: exit code 2 and one line --------------------------------------------------------------
 @pytest.mark.parametrize(
     ("pattern", "args"),
@@ -445,6 +464,8 @@ def test_demo_gives_up_steps_when_it_falls_behind(capsys: pytest.CaptureFixture[
         ("seq_len 1 to 256", ["bench", "--seq-len", "1000"]),
         ("--minutes must be above 0", ["demo", "--minutes", "0"]),
         ("contradict", ["demo", "--minutes", "1", "--steps", "1"]),
+        ("unknown device 'gpu9'", ["demo", "--device", "gpu9"]),
+        ("seed must not be negative", ["demo", "--seed", "-1"]),
     ],
 )
 def test_bad_arguments(

@@ -71,6 +71,7 @@ def demo(out: str | None, minutes: float | None, steps: int | None, seed: int, d
     if steps is not None and minutes is not None:
         raise UserError("--steps and --minutes contradict each other: give one of the two")
     budget = 60 * (s.minutes if minutes is None else minutes) - s.seconds_after
+    check_settings(seed, device, s)
     folder = new_folder(out)
 
     data = make_data(folder, s)
@@ -89,11 +90,22 @@ def demo(out: str | None, minutes: float | None, steps: int | None, seed: int, d
         click.echo(f"  {what:15} {line}")
 
 
+def check_settings(seed: int, device: str, s: DemoSettings) -> None:
+    """Raise UserError for what training would refuse, before the first file is written."""
+    from nanoeuler.ops import get_engine
+    from nanoeuler.training.config import TrainConfig
+
+    TrainConfig.load(s.preset, **{**s.training, "steps": s.max_steps, "seed": seed})
+    get_engine(device)
+
+
 def new_folder(out: str | None) -> Path:
     """The folder for everything. Never one with something in it: by default the next free number is taken."""
     folder = Path(DEFAULT_OUT if out is None else out)
     if out is not None:
-        if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        if folder.is_file():
+            raise UserError(f"{folder} is a file: name a folder for the demo")
+        if folder.is_dir() and any(folder.iterdir()):
             raise UserError(f"{folder} is not empty: choose another --out (a run in it goes on with: train --resume)")
         return folder
     number = 1
@@ -193,14 +205,19 @@ class Pace:
 
     def __init__(self, display: Callable[[Event], None], deadline: float, slack: float, max_steps: int) -> None:
         self.display, self.deadline, self.slack, self.max_steps = display, deadline, slack, max_steps
+        self.stopping = False  # Ctrl-C was pressed: whatever is saved now is the end
 
     def __call__(self, event: Event) -> None:
-        from nanoeuler.training.events import Saved, Started
+        from nanoeuler.training.events import Saved, Started, Stopping
 
         self.display(event)
         now = time.perf_counter()
         if isinstance(event, Started):
             self.config, self.since = event.config, (event.step, now)
+        elif isinstance(event, Stopping):
+            self.stopping = True
+        elif self.stopping:
+            return
         elif isinstance(event, Saved) and event.kind == "last" and event.step < self.config.steps:
             per_step = (now - self.since[1]) / max(1, event.step - self.since[0])
             self.since = (event.step, now)
