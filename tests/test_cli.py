@@ -601,7 +601,43 @@ def test_a_reader_that_goes_away() -> None:
     process.stdout.close()
     assert process.stderr.read() == b""
     process.stderr.close()
-    assert process.wait(timeout=60) in (0, 1)
+    assert process.wait(timeout=60) == 0
+
+
+@POSIX
+def test_training_outlives_its_reader(world: Path, tmp_path: Path) -> None:
+    args = ["train", "--data", world / "data", "--out", tmp_path / "r", "--steps", 60, "--eval-every", 1, *TINY]
+    command = [sys.executable, "-m", "nanoeuler", *map(str, args)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(timeout=60) == 0
+    assert json.loads((tmp_path / "r" / "last" / "trainer_state.json").read_text())["step"] == 60
+
+
+@POSIX
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_streams_that_are_closed(closed: str) -> None:
+    command = f'"{sys.executable}" -m nanoeuler tokenizer decode - {closed}'
+    done = subprocess.run(["sh", "-c", command], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stderr == ""
+
+
+@pytest.mark.parametrize("threads", ["0", "-1", "many", "1000000"])
+def test_number_of_threads(refuses: Callable[..., None], monkeypatch: pytest.MonkeyPatch, threads: str) -> None:
+    monkeypatch.setenv("NUMBA_NUM_THREADS", threads)
+    refuses("NUMBA_NUM_THREADS must be a number from 1 to", "info")
+
+
+@POSIX
+def test_folder_that_is_gone(refuses: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    refuses("the current folder is no longer there", "info")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

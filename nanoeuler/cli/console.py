@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import click
@@ -20,10 +22,19 @@ PLAIN_EVERY_S = 5.0  # between lines of progress where there is no terminal
 
 
 def configure_streams() -> None:
-    """Let no character that the terminal cannot show (cp1252, ASCII) end the program."""
+    """Let no character that the terminal cannot show (cp1252, ASCII) end the program, nor a stream that is closed."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # started with it closed (`2>&-`), or without a console
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+
+
+def discard_output() -> None:
+    """Send standard output nowhere from here on: its reader is gone, or its disk is full."""
+    with contextlib.suppress(OSError, ValueError):  # ValueError: a stand-in without a descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def is_live(stream: TextIO) -> bool:

@@ -12,12 +12,13 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
 
 from nanoeuler import __version__
-from nanoeuler.cli.console import configure_streams
+from nanoeuler.cli.console import configure_streams, discard_output
 from nanoeuler.errors import UserError
 
 COMMANDS = {
@@ -33,6 +34,12 @@ COMMANDS = {
     "info": "Show versions, processor, threads, caches and the shipped model.",
 }
 
+MOST_THREADS = 4096  # each takes memory for its share of a matrix product
+
+
+class ReaderGone(Exception):
+    """Nobody reads our standard output any more."""
+
 
 class Commands(click.Group):
     """The commands above. ``nanoeuler --help`` imports none of them."""
@@ -44,6 +51,12 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         return import_module(f"nanoeuler.cli.{cmd_name}").command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:  # which click would make exit code 1
+            raise ReaderGone from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -78,6 +91,7 @@ def run(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     try:
+        check_environment()
         code = cli.main(args=None if argv is None else list(argv), prog_name="nanoeuler", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
@@ -88,8 +102,8 @@ def _run(argv: Sequence[str] | None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
         return 130
-    except BrokenPipeError:  # the reader went away (`| head`): nothing to say, and no one to say it to
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (ReaderGone, BrokenPipeError):  # the reader went away (`| head`): nothing to say, and no one to say it to
+        discard_output()
         return 0
     except MemoryError as error:
         return _fail(
@@ -103,6 +117,17 @@ def _run(argv: Sequence[str] | None) -> int:
         if error.filename is None:
             raise
         return _fail(f"{error.filename}: {error.strerror}")
+
+
+def check_environment() -> None:
+    """Raise UserError for what libraries would meet with a traceback, much later."""
+    threads = (os.environ.get("NUMBA_NUM_THREADS") or "1").strip()
+    if not (threads.isascii() and threads.isdigit() and 1 <= int(threads) <= MOST_THREADS):
+        raise UserError(f"NUMBA_NUM_THREADS must be a number from 1 to {MOST_THREADS}, not '{threads}': unset it")
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise UserError("the current folder is no longer there: change to another (cd)") from None
 
 
 def _fail(message: str) -> int:

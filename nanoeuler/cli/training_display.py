@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nanoeuler.cli import compile_cache
-from nanoeuler.cli.console import human_time, is_live, rich_console
+from nanoeuler.cli.console import discard_output, human_time, is_live, rich_console
 from nanoeuler.inference.pretrained import human_count
 from nanoeuler.training import events
 
@@ -46,6 +46,12 @@ class TrainingDisplay:
             self._bar.stop()
 
     def __call__(self, event: events.Event) -> None:
+        try:
+            self._show_event(event)
+        except OSError:  # nobody reads any more (`| head`), or the log's disk is full: the training goes on
+            discard_output()
+
+    def _show_event(self, event: events.Event) -> None:
         match event:
             case events.Started():
                 self._started(event)
