@@ -87,12 +87,12 @@ def attention_kernel(
             total = total * fade + tl.sum(p, 1)
             acc = acc * fade[:, None]
             if DROPOUT:
-                p = tl.where(kept(i[:, None], j[None, :], head, T, start, threshold), p * rescale, 0.0)
+                p = tl.where(kept(i[:, None], j[None, :], head, T, start, threshold), p, 0.0)
             v = load_rows(q_base + 2 * C, j, T, 3 * C, D, BD, EVEN)
             acc = tl.dot(p.to(v.dtype), v, acc, input_precision="ieee")
             most = new
     o_base = out + b.to(tl.int64) * T * C + h * D
-    store_rows(o_base, acc * (1.0 / total)[:, None], i, T, C, D, BD, EVEN)
+    store_rows(o_base, acc * (rescale / total)[:, None], i, T, C, D, BD, EVEN)
     tl.store(lse + head * T + i, (most + tl.log2(total)) * LN_2, mask=i < T)
 
 
@@ -183,13 +183,14 @@ def key_gradient_kernel(
             a = p
             if DROPOUT:
                 mask = kept(i[None, :], j[:, None], head, T, start, threshold)
-                a = tl.where(mask, p * rescale, 0.0)
+                a = tl.where(mask, p, 0.0)  # rescaled at the end, where nothing is rounded any more
                 dp = tl.where(mask, dp * rescale, 0.0)
             dv = tl.dot(a.to(g.dtype), g, dv, input_precision="ieee")
             ds = p * (dp - rowdot[None, :])
             dk = tl.dot(ds.to(q.dtype), q, dk, input_precision="ieee")
     d_base = dqkv + b.to(tl.int64) * T * 3 * C + h * D
     dk *= scale
+    dv *= rescale
     store_rows(d_base + C, dk, j, T, 3 * C, D, BD, EVEN)
     store_rows(d_base + 2 * C, dv, j, T, 3 * C, D, BD, EVEN)
     if sums is not None:

@@ -14,37 +14,41 @@ LN_2: tl.constexpr = tl.constexpr(0.6931471805599453)
 
 
 @triton.jit
-def cross_entropy_kernel(
-    losses, logits, targets, scale, V, stride, GRADIENT: tl.constexpr, BLOCK: tl.constexpr, KEEP: tl.constexpr
-):
+def cross_entropy_kernel(losses, logits, targets, scale, V, stride, GRADIENT: tl.constexpr, BLOCK: tl.constexpr):
     """One row of logits (V of ``stride`` columns) -> its loss; with GRADIENT the row becomes dloss/dlogits * scale[0].
 
-    A row does not fit into registers, so it is read twice; the second time it comes out of L2. Loads are cut off at
-    ``stride``, a multiple of 64, not at V: a mask that may fall anywhere would make every load 2 bytes wide.
+    A row does not fit into registers, so it is read twice; the second time it comes out of L2. Each block is loaded
+    while the one before it is worked on, since every block ends with a maximum that all warps wait for. Loads are cut
+    off at ``stride``, a multiple of 64, not at V: a mask that may fall anywhere would make every load 2 bytes wide.
     """
     row = tl.program_id(0)
     z_row = logits + row.to(tl.int64) * stride
     target = tl.load(targets + row)
     scored = target >= 0
     right = tl.load(z_row + target, mask=scored, other=0.0).to(tl.float32)  # before any thread overwrites it
+    lanes = tl.arange(0, BLOCK)
     most = float("-inf")
     total = tl.zeros((BLOCK,), tl.float32)
+    ahead = tl.load(z_row + lanes, mask=lanes < stride, other=0.0)
     for first in range(0, V, BLOCK):
-        columns = first + tl.arange(0, BLOCK)
-        z = tl.load(z_row + columns, mask=columns < stride, other=0.0, eviction_policy=KEEP).to(tl.float32) * LOG2_E
+        columns = first + lanes
+        z = ahead.to(tl.float32) * LOG2_E
+        ahead = tl.load(z_row + columns + BLOCK, mask=columns + BLOCK < stride, other=0.0)
         if first + BLOCK > V:
             z = tl.where(columns < V, z, float("-inf"))
         new = tl.maximum(most, tl.max(z, 0))
         total = total * tl.exp2(most - new) + tl.exp2(z - new)
         most = new
+    if GRADIENT:
+        ahead = tl.load(z_row + lanes, mask=lanes < stride, other=0.0)
     lse = most + tl.log2(tl.sum(total, 0))  # in log2 units
     tl.store(losses + row, tl.where(scored, lse * LN_2 - right, 0.0))
     if GRADIENT:
         weight = tl.where(scored, tl.load(scale), 0.0)
         for first in range(0, V, BLOCK):
-            columns = first + tl.arange(0, BLOCK)
-            z = tl.load(z_row + columns, mask=columns < stride, other=0.0).to(tl.float32) * LOG2_E
-            dz = tl.exp2(z - lse) * weight
+            columns = first + lanes
+            dz = tl.exp2(ahead.to(tl.float32) * LOG2_E - lse) * weight
+            ahead = tl.load(z_row + columns + BLOCK, mask=columns + BLOCK < stride, other=0.0)
             if first + BLOCK > V:
                 dz = tl.where(columns < V, dz, 0.0)
             tl.store(z_row + columns, dz.to(logits.dtype.element_ty), mask=columns < stride)
@@ -91,6 +95,6 @@ def cross_entropy(losses: Array, logits: Array, targets: Array, V: int, scale: A
     """Losses (R,) of ``logits`` (R, stride); with ``scale`` they become the gradient of scale[0] * sum(losses)."""
     rows, stride = logits.shape
     return launch(
-        cross_entropy_kernel, (rows,), 16, losses=losses, logits=logits, targets=targets, scale=scale, V=V,
-        stride=stride, GRADIENT=scale is not None, BLOCK=8192, KEEP="",
+        cross_entropy_kernel, (rows,), 8, losses=losses, logits=logits, targets=targets, scale=scale, V=V,
+        stride=stride, GRADIENT=scale is not None, BLOCK=4096,
     )  # fmt: skip

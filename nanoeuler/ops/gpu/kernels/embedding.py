@@ -134,7 +134,7 @@ def embedding(out: Array, idx: Array, wte: Array, wpe: Array, *, target: Target)
 def sort_places(order: Array, idx: Array, *, target: Target) -> list[Launch]:
     """order (N,) i32 = the places 0 ... N-1 of idx sorted by the id there, equal ids by place."""
     N = math.prod(idx.shape)
-    return [launch(rank_kernel, (cdiv(N, 32),), 4, order=order, idx=idx, N=N, PLACES=32, OTHERS=256)]
+    return [launch(rank_kernel, (cdiv(N, 64),), 4, order=order, idx=idx, N=N, PLACES=64, OTHERS=128)]
 
 
 def embedding_backward(
@@ -152,7 +152,7 @@ def embedding_backward(
             ACCUMULATE=accumulate, ROWS=4, COLUMNS=columns,
         ),
         launch(
-            token_gradient_kernel, (B * T,), min(8, max(1, whole // 256)), dwte=dwte, dout=dout, order=order, idx=idx,
+            token_gradient_kernel, (B * T,), min(8, max(1, whole // 512)), dwte=dwte, dout=dout, order=order, idx=idx,
             N=B * T, C=C, FEW=4, MANY=16, COLUMNS=whole,
         ),
     ]  # fmt: skip

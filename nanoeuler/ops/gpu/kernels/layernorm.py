@@ -56,7 +56,7 @@ def layernorm_kernel(
 @triton.jit
 def layernorm_backward_kernel(
     dx, partial, dout, x, mean, rstd, weight, dresidual, N, C,
-    SUMS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, UNROLL: tl.constexpr, STAGES: tl.constexpr,
+    SUMS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """dx of every PROGRAMS-th block of ROWS rows, and this program's sums for dweight, dbias (SUMS 3: and of dx)."""
     program = tl.program_id(0)
@@ -66,7 +66,7 @@ def layernorm_backward_kernel(
     dbias = tl.zeros((ROWS, COLUMNS), tl.float32)
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
     stride = tl.num_programs(0) * ROWS
-    for first in tl.range(program * ROWS, N, stride, loop_unroll_factor=UNROLL, num_stages=STAGES):
+    for first in tl.range(program * ROWS, N, stride, num_stages=STAGES):
         rows = first + tl.arange(0, ROWS)
         inside = (rows < N)[:, None] & (columns < C)[None, :]
         at = rows.to(tl.int64)[:, None] * C + columns[None, :]
@@ -111,7 +111,7 @@ def layernorm(
 
 def layernorm_backward_scratch(C: int, target: Target) -> int:
     """fp32 elements of scratch that :func:`layernorm_backward` needs."""
-    return 3 * 8 * target.multiprocessors * C
+    return 3 * 4 * target.multiprocessors * C
 
 
 def layernorm_backward(
@@ -125,11 +125,11 @@ def layernorm_backward(
     dx is. It costs next to nothing here, where dx is in registers.
     """
     N, C = x.shape
-    columns, programs = power_of_2(C), 8 * target.multiprocessors
+    columns, programs = power_of_2(C), 4 * target.multiprocessors
     outs = [dweight, dbias] if dx_sum is None else [dweight, dbias, dx_sum]
     main = launch(
-        layernorm_backward_kernel, (programs,), max(2, columns // 512), dx=dx, partial=scratch, dout=dout, x=x,
+        layernorm_backward_kernel, (programs,), min(8, max(1, columns // 512)), dx=dx, partial=scratch, dout=dout, x=x,
         mean=mean, rstd=rstd, weight=weight, dresidual=dresidual, N=N, C=C, SUMS=len(outs), ROWS=1, COLUMNS=columns,
-        UNROLL=1, STAGES=1,
+        STAGES=4,
     )  # fmt: skip
     return [main, sum_partials(outs, scratch, programs, accumulate)]

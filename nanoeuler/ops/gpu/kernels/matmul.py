@@ -143,8 +143,8 @@ def _stream(
     main = launch(stream_kernel, (programs,), cut.warps, cut.stages, TMA=tma, PARTS=cut.parts, **shape, **operands)
     tiles = cdiv(M, cut.bm) * cdiv(N, cut.bn)
     total = launch(
-        stream_sum_kernel, (tiles, cut.bm // 16), 4, c=c, c_stride=inputs["c_stride"], ACCUMULATE=accumulate, ROWS=16,
-        **shape,
+        stream_sum_kernel, (tiles, cut.bm // 8), 4, c=c, c_stride=inputs["c_stride"], ACCUMULATE=accumulate, ROWS=8,
+        STAGES=3, **shape,
     )  # fmt: skip
     return [main, total]
 

@@ -12,7 +12,9 @@ cores wait. Here (in Gluon, Triton's lower level) the warps of a program have di
 
 Buffers change hands by mbarriers in shared memory: ``full[s]`` counts the bytes that have arrived, ``empty[s]`` says
 that the consumer is done. A barrier has a phase bit that flips each time it completes, so "wait for phase" tells the
-ring's next round from the last.
+ring's next round from the last one, but not from the one after: whoever waits must not be further behind or ahead. That
+is why consumers take turns by a barrier of their own, ``turns``, and do not just wait for their tile's first buffer:
+with a ring shorter than a tile, the second consumer would take the first one's data for its own.
 
 What the epilogue reads (GELU's input, a residual) is copied into shared memory while the products run, and what it
 writes is put into the same place and copied out from there, so all its memory traffic is wide and asynchronous.
@@ -91,12 +93,13 @@ def produce(
 
 @gluon.jit
 def multiply(
-    a_ring, b_ring, full, empty, at, steps,
+    a_ring, b_ring, full, empty, at, steps, turn, turn_of_other, turn_phase,
     A_T: gl.constexpr, B_T: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    """The tile whose first step is the ring's step ``at``, in fp32."""
+    """The tile whose first step is the ring's step ``at``, in fp32, once it is this consumer's turn."""
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 128, 16])
     acc = gl.zeros([BM, BN], gl.float32, layout)
+    mbarrier.wait(turn, turn_phase)
     for step in range(steps):
         slot = (at + step) % STAGES
         mbarrier.wait(full.index(slot), (at + step) // STAGES & 1)
@@ -105,6 +108,7 @@ def multiply(
         acc = warpgroup_mma(a, b, acc, use_acc=step > 0, is_async=True)
         acc = warpgroup_mma_wait(1, deps=(acc,))  # the step before this one is done with its buffer
         mbarrier.arrive(empty.index((at + step - 1) % STAGES), pred=step > 0)
+    mbarrier.arrive(turn_of_other)  # its products may follow right behind
     acc = warpgroup_mma_wait(0, deps=(acc,))
     mbarrier.arrive(empty.index((at + steps - 1) % STAGES))
     return acc
@@ -112,7 +116,7 @@ def multiply(
 
 @gluon.jit
 def consume(
-    WHO: gl.constexpr, C, EXTRA, ACT, bias, sums, a_ring, b_ring, staging, full, empty, arrived,
+    WHO: gl.constexpr, C, EXTRA, ACT, bias, sums, a_ring, b_ring, staging, full, empty, arrived, turns,
     N, tiles_m, tiles_n, steps,
     HAS_EXTRA: gl.constexpr, HAS_ACT: gl.constexpr, HAS_BIAS: gl.constexpr, HAS_SUMS: gl.constexpr,
     A_T: gl.constexpr, B_T: gl.constexpr, GELU: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr,
@@ -131,11 +135,15 @@ def consume(
             mbarrier.expect(arrived, BM * BN * 2)
             for part in gl.static_range(4):
                 tma.async_copy_global_to_shared(EXTRA, [row, n * BN + part * PART], arrived, staging.index(part))
-        acc = multiply(a_ring, b_ring, full, empty, at, steps, A_T, B_T, STAGES)
+        count = at // steps // 2  # tiles this consumer has done
+        acc = multiply(
+            a_ring, b_ring, full, empty, at, steps, turns.index(WHO), turns.index(1 - WHO), (count + 1 - WHO) & 1,
+            A_T, B_T, STAGES,
+        )  # fmt: skip
         left, right = halves(acc)
         parts = halves(left) + halves(right)
         if LOADS:
-            mbarrier.wait(arrived, at // steps // 2 & 1)
+            mbarrier.wait(arrived, count & 1)
         for part in gl.static_range(4):
             column = n * BN + part * PART
             v = gl.convert_layout(parts[part], layout)
@@ -212,11 +220,13 @@ def hopper_matmul_kernel(
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     arrived = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    turns = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     for s in gl.static_range(STAGES):
         mbarrier.init(full.index(s), count=1)
         mbarrier.init(empty.index(s), count=1)
     for s in gl.static_range(2):
         mbarrier.init(arrived.index(s), count=1)
+        mbarrier.init(turns.index(s), count=1)
     fence_async_shared()
 
     bias_or_c = bias if bias is not None else c
@@ -225,10 +235,10 @@ def hopper_matmul_kernel(
     gl.warp_specialize(
         [
             (consume, (0, C, EXTRA, ACT, bias_or_c, sums_or_c, a_ring, b_ring, staging0, full, empty, arrived.index(0),
-                       N, tiles_m, tiles_n, steps, extra is not None, act is not None, bias is not None,
+                       turns, N, tiles_m, tiles_n, steps, extra is not None, act is not None, bias is not None,
                        sums is not None, A_T, B_T, GELU, STAGES, GROUP, PROGRAMS)),
             (consume, (1, C, EXTRA, ACT, bias_or_c, sums_or_c, a_ring, b_ring, staging1, full, empty, arrived.index(1),
-                       N, tiles_m, tiles_n, steps, extra is not None, act is not None, bias is not None,
+                       turns, N, tiles_m, tiles_n, steps, extra is not None, act is not None, bias is not None,
                        sums is not None, A_T, B_T, GELU, STAGES, GROUP, PROGRAMS)),
             (produce, (A, B, a_ring, b_ring, full, empty, tiles_m, tiles_n, steps,
                        A_T, B_T, STAGES, GROUP, PROGRAMS)),

@@ -214,14 +214,15 @@ def stream_kernel(
 @triton.jit
 def stream_sum_kernel(
     c, partial, M, N, K, c_stride, share, ACCUMULATE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    BK: tl.constexpr, GROUP: tl.constexpr, SEGMENTS: tl.constexpr, ROWS: tl.constexpr,
+    BK: tl.constexpr, GROUP: tl.constexpr, SEGMENTS: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows of one tile of c (+)= the sum of the partial tiles that :func:`stream_kernel` left, in their order."""
     tile, steps = tl.program_id(0), tl.cdiv(K, BK)
     m, n = place_of(tile, tl.cdiv(M, BM), tl.cdiv(N, BN), GROUP)
     r, columns = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.arange(0, BN)
     total = tl.zeros((ROWS, BN), tl.float32)
-    for program in range(tile * steps // share, ((tile + 1) * steps - 1) // share + 1):
+    first, last = tile * steps // share, ((tile + 1) * steps - 1) // share
+    for program in tl.range(first, last + 1, num_stages=STAGES):
         segment = tile - program * share // steps
         rows = (program * SEGMENTS + segment) * BM + r
         total += tl.load(partial + rows[:, None] * BN + columns[None, :])

@@ -96,7 +96,7 @@ def adamw(
     n = master.shape[0]
     return [
         launch(
-            adamw_kernel, (cdiv(n, 1024),), 4, param=param, master=master, grad=grad, m=m, v=v, hyper=hyper, norm=norm,
-            n=n, n_decay=n_decay, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, BLOCK=1024,
+            adamw_kernel, (cdiv(n, 512),), 4, param=param, master=master, grad=grad, m=m, v=v, hyper=hyper, norm=norm,
+            n=n, n_decay=n_decay, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, BLOCK=512,
         )
     ]  # fmt: skip

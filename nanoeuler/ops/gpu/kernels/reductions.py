@@ -82,16 +82,16 @@ def column_sums(out: Array, x: Array, scratch: Array, accumulate: bool, *, targe
     programs, steps = _programs(N, C, target)
     first = launch(
         column_sums_kernel, (programs, cdiv(C, COLUMNS)), 4, partial=scratch, x=x, N=N, C=C,
-        ROWS=ROWS, COLUMNS=COLUMNS, STEPS=steps, UNROLL=4,
+        ROWS=ROWS, COLUMNS=COLUMNS, STEPS=steps, UNROLL=2,
     )  # fmt: skip
     return [first, sum_partials([out], scratch, programs, accumulate)]
 
 
-ROWS, COLUMNS = 8, 256  # a tile: 32 threads x 16 bytes across, 4 warps x 2 rows down
+ROWS, COLUMNS = 16, 256  # a tile: 32 threads x 16 bytes across, 4 warps x 4 rows down
 
 
 def _programs(N: int, C: int, target: Target) -> tuple[int, int]:
     """How many programs share the rows and how many tiles each adds up: enough to fill the GPU about six times."""
     tiles, across = cdiv(N, ROWS), cdiv(C, COLUMNS)
-    steps = max(1, min(32, tiles * across // (6 * target.multiprocessors)))
+    steps = max(1, min(16, tiles * across // (6 * target.multiprocessors)))
     return cdiv(tiles, steps), steps
