@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nanoeuler.cli.console import human_bytes, stages
+from nanoeuler.cli.paths import PLACE
 
 if TYPE_CHECKING:
     from nanoeuler.tokenizer import BaseTokenizer
@@ -25,15 +26,17 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("inputs", nargs=-1, required=True, metavar="FILE...")
-@click.option("--out", "-o", required=True, metavar="FOLDER", help="Where the prepared data goes.")
+@click.argument("inputs", nargs=-1, required=True, type=PLACE, metavar="FILE...")
+@click.option("--out", "-o", required=True, type=PLACE, metavar="FOLDER", help="Where the prepared data goes.")
 @click.option(
     "--tokenizer", "-t", default=None, metavar="NAME", help="gpt2 (the default), char, or a folder with a tokenizer."
 )
 @click.option("--vocab-size", type=int, metavar="N", help="Train a BPE tokenizer of N entries on the files first.")
 @click.option("--val-fraction", type=float, default=0.1, show_default=True, help="Share kept for validation.")
 @click.option("--val-docs", type=int, metavar="N", help="Keep exactly N documents for validation instead.")
-@click.option("--val", "val_inputs", multiple=True, metavar="FILE", help="Validate on this file (may be repeated).")
+@click.option(
+    "--val", "val_inputs", multiple=True, type=PLACE, metavar="FILE", help="Validate on this file (may be repeated)."
+)
 @click.option("--field", default="text", show_default=True, help="JSON lines: the field that holds the text.")
 @click.option("--no-eot", is_flag=True, help="Put no end-of-text token after each document.")
 @click.option("--seed", type=int, default=1337, show_default=True, help="Picks the validation documents.")
@@ -86,7 +89,7 @@ def prepare(
 
 
 @command.command()
-@click.argument("out", required=False, default="stories.txt", metavar="[FILE]")
+@click.argument("out", required=False, default="stories.txt", type=PLACE, metavar="[FILE]")
 @click.option("-n", "--count", type=int, default=50_000, show_default=True, help="How many stories.")
 @click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same stories.")
 def stories(out: str, count: int, seed: int) -> None:
@@ -115,7 +118,9 @@ def stories(out: str, count: int, seed: int) -> None:
 
 @command.command()
 @click.argument("name", required=False)
-@click.option("--out", "-o", default="data", show_default=True, metavar="FOLDER", help="Where the files go.")
+@click.option(
+    "--out", "-o", default="data", type=PLACE, show_default=True, metavar="FOLDER", help="Where the files go."
+)
 @click.option("--url", help="A mirror to download from: the file's address, or a folder's, ending in /.")
 def fetch(name: str | None, out: str, url: str | None) -> None:
     """Download a known corpus; size and SHA-256 are checked, and an interrupted download goes on.

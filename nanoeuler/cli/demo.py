@@ -12,6 +12,7 @@ import click
 
 from nanoeuler.cli import compile_cache
 from nanoeuler.cli.console import human_bytes, human_time, stages
+from nanoeuler.cli.paths import PLACE
 from nanoeuler.errors import UserError
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ DEFAULT_OUT = "nanoeuler-demo"
 
 
 @click.command()
-@click.option("--out", metavar="FOLDER", help=f"Where everything goes.  [default: ./{DEFAULT_OUT}, numbered if taken]")
+@click.option(
+    "--out", type=PLACE, metavar="FOLDER", help=f"Where everything goes.  [default: ./{DEFAULT_OUT}, numbered if taken]"
+)
 @click.option("--minutes", type=float, help=f"Time for everything.  [default: {SETTINGS.minutes:g}]")
 @click.option("--steps", type=int, help="Train so many steps, however long it takes.")
 @click.option("--seed", type=int, default=1337, show_default=True, help="Fixes parameters, data order and stories.")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nanoeuler.cli.console import stages, table
+from nanoeuler.cli.paths import PLACE
 from nanoeuler.errors import UserError
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ UNSEEN_SEED = 1_000_003  # `data stories` and the demo use others
 
 
 @click.command()
-@click.argument("data", required=False)
-@click.option("--model", "-m", metavar="FOLDER", help="A model or a run.  [default: the shipped model]")
+@click.argument("data", required=False, type=PLACE)
+@click.option("--model", "-m", type=PLACE, metavar="FOLDER", help="A model or a run.  [default: the shipped model]")
 @click.option("--split", default="val", show_default=True, help="Of prepared data: val or train.")
 @click.option("--batch-size", type=int, default=8, show_default=True, help="Sequences at a time.")
 @click.option("--seq-len", type=int, help="Tokens in a window.  [default: the model's context]")

@@ -12,14 +12,16 @@ from typing import Any
 
 import click
 
+from nanoeuler.cli import compile_cache
 from nanoeuler.cli.console import say
+from nanoeuler.cli.paths import PLACE
 from nanoeuler.errors import UserError
 
 
 @click.command()
 @click.argument("prompt", default="", metavar="[PROMPT]")
-@click.option("--model", "-m", metavar="FOLDER", help="A model or a run.  [default: the shipped model]")
-@click.option("--file", "-f", "file", metavar="FILE", help="Read the prompt from a file.")
+@click.option("--model", "-m", type=PLACE, metavar="FOLDER", help="A model or a run.  [default: the shipped model]")
+@click.option("--file", "-f", "file", type=PLACE, metavar="FILE", help="Read the prompt from a file.")
 @click.option("--num-samples", "-n", type=int, default=1, show_default=True, help="How many texts.")
 @click.option("--max-new-tokens", type=int, default=256, show_default=True, help="Longest text, in tokens.")
 @click.option("--temperature", type=float, default=0.8, show_default=True, help="0: always the most probable token.")
@@ -85,6 +87,8 @@ def open_generator(model: str | None, device: str) -> Any:
     from nanoeuler.inference.pretrained import describe, find_model_folder
 
     folder = find_model_folder(model)
+    if text := compile_cache.notice(device):
+        say(f"note:  {text}")
     generator = Generator.from_pretrained(folder, device)
     say(f"model: {describe(folder, generator.model.config)}")
     return generator

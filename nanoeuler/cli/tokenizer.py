@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from nanoeuler.cli.console import stages
+from nanoeuler.cli.paths import PLACE
 
 if TYPE_CHECKING:
     from nanoeuler.tokenizer import BaseTokenizer
 
 _which = click.option(
-    "--tokenizer", "-t", "name", default="gpt2", show_default=True, metavar="NAME", help="gpt2 or a folder."
+    "--tokenizer", "-t", "name", default="gpt2", type=PLACE, show_default=True, metavar="NAME", help="gpt2 or a folder."
 )
 
 
@@ -28,8 +29,8 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("inputs", nargs=-1, required=True, metavar="FILE...")
-@click.option("--out", "-o", required=True, metavar="FOLDER", help="Where vocab.json and merges.txt go.")
+@click.argument("inputs", nargs=-1, required=True, type=PLACE, metavar="FILE...")
+@click.option("--out", "-o", required=True, type=PLACE, metavar="FOLDER", help="Where vocab.json and merges.txt go.")
 @click.option("--vocab-size", type=int, default=1024, show_default=True, help="256 bytes, merges, end-of-text.")
 @click.option("--char", is_flag=True, help="One token a character instead, as in nanoGPT's Shakespeare.")
 @click.option("--field", default="text", show_default=True, help="JSON lines: the field that holds the text.")
@@ -100,7 +101,7 @@ def decode(ids: tuple[str, ...], name: str) -> None:
 
 
 @command.command()
-@click.argument("name", default="gpt2", metavar="[NAME]")
+@click.argument("name", default="gpt2", type=PLACE, metavar="[NAME]")
 def info(name: str) -> None:
     """Describe a tokenizer: gpt2, or the one in a folder.
 

@@ -9,13 +9,14 @@ import click
 
 from nanoeuler.cli.config_options import ConfigCommand, config_options, given, load
 from nanoeuler.cli.console import can_show, human_time
+from nanoeuler.cli.paths import PLACE
 from nanoeuler.cli.training_display import TrainingDisplay
 from nanoeuler.errors import UserError
 from nanoeuler.training.events import TrainResult
 
 
 @click.command(cls=ConfigCommand)
-@click.option("--resume", metavar="RUN", help="Go on with the run in this folder.")
+@click.option("--resume", type=PLACE, metavar="RUN", help="Go on with the run in this folder.")
 @config_options
 def command(resume: str | None, preset: str | None, config: str | None, **settings: Any) -> None:
     """Train a GPT-2, from scratch or from another model.
@@ -33,6 +34,8 @@ def command(resume: str | None, preset: str | None, config: str | None, **settin
 
     if resume is not None and (preset is not None or config is not None):
         raise UserError("--resume takes the settings of the run: leave --preset and --config out")
+    if resume is not None and settings["out"] is not None:
+        raise UserError("--resume goes on in the run's own folder: leave --out out, or copy the folder first")
     with TrainingDisplay() as display:
         if resume is not None:
             result = train(resume=resume, on_event=display, **given(settings))
