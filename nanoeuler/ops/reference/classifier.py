@@ -41,23 +41,31 @@ def classifier(
     >>> np.exp(losses), dx.ravel()  # an even bet between two; nothing where the target is ignored
     (array([2., 1.]), array([-1.,  0.]))
     """
-    z = x @ wte.T  # (N, V)
-    largest = z.max(axis=1, keepdims=True)
-    lse = largest + np.log(np.exp(z - largest).sum(axis=1, keepdims=True))  # (N, 1)
-    scored = targets != -1
-    rows, answers = np.flatnonzero(scored), targets[scored]
-    losses[...] = 0.0
-    losses[rows] = lse[rows, 0] - z[rows, answers]
-
-    dz = np.where(scored[:, None], np.exp(z - lse), 0.0)
-    dz[rows, answers] -= 1.0
-    dz *= scale
+    losses[...], dz = cross_entropy(x @ wte.T, targets, scale)
     if dx is not None:
         dx[...] = dz @ wte
     if dwte is not None:
         if not accumulate:
             dwte[...] = 0.0
         dwte += dz.T @ x
+
+
+def cross_entropy(z: np.ndarray, targets: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """Losses (N,) of logits z (N,V), and dz (N,V), the gradient of ``scale * sum(losses)``.
+
+    >>> cross_entropy(np.zeros((1, 2)), np.array([0]), 1.0)[1]
+    array([[-0.5,  0.5]])
+    """
+    largest = z.max(axis=1, keepdims=True)
+    lse = largest + np.log(np.exp(z - largest).sum(axis=1, keepdims=True))  # (N, 1)
+    scored = targets != -1
+    rows, answers = np.flatnonzero(scored), targets[scored]
+    losses = np.zeros(len(z))
+    losses[rows] = lse[rows, 0] - z[rows, answers]
+
+    dz = np.where(scored[:, None], np.exp(z - lse), 0.0)
+    dz[rows, answers] -= 1.0
+    return losses, dz * scale
 
 
 def logits(out: np.ndarray, x: np.ndarray, wte: np.ndarray) -> None:
