@@ -72,7 +72,8 @@ class GpuOps:
         self.runtime = runtime or open_runtime()
         self.device, self.memory = self.runtime.device, self.runtime.memory
         self.target = Target(self.device.sm, self.device.n_sm)
-        self._scratch: dict[str, list[DeviceArray]] = {}
+        self._scratch: dict[str, DeviceArray] = {}
+        self._recorded: list[DeviceArray] = []  # scratch that a recorded step has the address of
 
     # ---- memory -------------------------------------------------------------------------------------
     def empty(self, shape: tuple[int, ...], dtype: Any = None) -> DeviceArray:
@@ -99,11 +100,15 @@ class GpuOps:
             self.runtime.launch(launch)
 
     def _space(self, name: str, n: int, dtype: str = "fp32") -> DeviceArray:
-        """Scratch of at least ``n`` elements. What it outgrows is kept: a recorded step may use it."""
-        pieces = self._scratch.setdefault(name, [])
-        if not pieces or pieces[-1].size < n:
-            pieces.append(self.memory.empty((n,), dtype))
-        return pieces[-1]
+        """Scratch of at least ``n`` elements."""
+        if name not in self._scratch or self._scratch[name].size < n:
+            self._scratch.pop(name, None)  # given back before the larger piece is taken
+            self._scratch[name] = self.memory.empty((n,), dtype)
+        return self._scratch[name]
+
+    def keep_scratch(self) -> None:
+        """Keep what scratch there is now, even if it grows: a step is being recorded that uses it."""
+        self._recorded += self._scratch.values()
 
     def _number(self, name: str, value: float | int) -> DeviceArray:
         """``value`` as an array (1,) on the device, fp32 or i32."""

@@ -82,6 +82,7 @@ class RecordedStep:
             self._allocate()
             with self.ops.planning():
                 self._record_all(self._batch)
+            self.ops.keep_scratch()
             self.model.held = self._activations
             self._record_all(lambda *which: self._graphs.append(Graph(self.ops.device, lambda: self._batch(*which))))
         except OutOfMemory as error:
