@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
+from nanoeuler.cli import compile_cache
 from nanoeuler.cli import demo as demo_module
 from nanoeuler.cli.demo import DemoSettings, demo, new_folder
 from nanoeuler.cli.main import COMMANDS, run
@@ -598,6 +599,18 @@ def test_notes_of_ours_are_one_line(cli: Cli, tmp_path: Path) -> None:
     result = cli("tokenizer", "train", tmp_path / "t.txt", "--vocab-size", 400, "--out", tmp_path / "t")
     assert result.code == 0 and result.err.startswith("note: the text is too small")
     assert len(result.err.splitlines()) == 1
+
+
+def test_package_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    from numba.core import caching
+
+    from nanoeuler.ops.cpu.embedding import embedding
+
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    known = getattr(caching, "UserWideCacheLocator", None) or caching._UserWideCacheLocator  # before Numba 0.62
+    theirs = known(embedding.py_func, embedding.py_func.__code__.co_filename).get_cache_path()
+    assert compile_cache.folder() == Path(theirs)
 
 
 @POSIX

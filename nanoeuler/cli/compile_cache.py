@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
 
 def folder(device: str = "cpu") -> Path:
-    """Where compiled kernels are kept. For the CPU beside their source, unless NUMBA_CACHE_DIR says otherwise."""
+    """Where compiled kernels are kept.
+
+    For the CPU where Numba does: in NUMBA_CACHE_DIR, else beside their source, else (a package installed by the
+    administrator) in the user's own cache.
+    """
     if device.startswith("gpu"):
         from nanoeuler.ops.gpu.runtime.compiler import cache_folder
 
         return cache_folder() / "kernels"
-    return Path(os.environ.get("NUMBA_CACHE_DIR") or Path(__file__).parents[1] / "ops" / "cpu")
+    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
+        return Path(chosen)
+    source = Path(__file__).parents[1] / "ops" / "cpu"
+    return source if os.access(source, os.W_OK) else _users_own(source)
+
+
+def _users_own(source: Path) -> Path:
+    """Numba's folder for the kernels of a package that it may not write into: named by a hash of where they lie.
+
+    Asking a kernel would be simpler, but importing one compiles the first of them.
+    """
+    from numba.misc.appdirs import AppDirs
+
+    name = f"{source.name}_{hashlib.sha1(str(source.absolute()).encode()).hexdigest()}"
+    return Path(AppDirs(appname="numba", appauthor=False).user_cache_dir) / name
 
 
 def size(device: str = "cpu") -> int:
