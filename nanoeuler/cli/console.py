@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -96,7 +97,7 @@ def _bars(units: str) -> Iterator[StageProgress]:
     from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     count = DownloadColumn() if units == "bytes" else MofNCompleteColumn()
-    columns = (TextColumn("{task.description:>9}"), BarColumn(), count, TimeRemainingColumn())
+    columns = (TextColumn("{task.description:>9}"), BarColumn(), count, TimeRemainingColumn(elapsed_when_finished=True))
     with Progress(*columns, console=rich_console(stderr=True)) as bars:
         tasks = {}
 
@@ -119,6 +120,26 @@ def _lines() -> StageProgress:
             say(f"{stage}: {100 * done // max(1, total)} %")
 
     return progress
+
+
+def quoted(path: object) -> str:
+    """A path as it can be pasted into a command line.
+
+    >>> quoted("runs/mine"), quoted("my runs/mine").strip("'\\"")
+    ('runs/mine', 'my runs/mine')
+    """
+    if os.name == "nt":
+        return f'"{path}"' if " " in str(path) else str(path)
+    return shlex.quote(str(path))
+
+
+def counted(n: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "document"), counted(2000, "document")
+    ('1 document', '2,000 documents')
+    """
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def human_bytes(n: float) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nanoeuler.cli.console import human_bytes, stages
+from nanoeuler.cli.console import counted, human_bytes, quoted, stages
 from nanoeuler.cli.paths import PLACE
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def command() -> None:
     """
 
 
-@command.command()
+@command.command(short_help="Turn text into the token files that training reads.")
 @click.argument("inputs", nargs=-1, required=True, type=PLACE, metavar="FILE...")
 @click.option("--out", "-o", required=True, type=PLACE, metavar="FOLDER", help="Where the prepared data goes.")
 @click.option(
@@ -83,12 +83,13 @@ def prepare(
         )
     for name, split in (("train", report.train), ("val", report.val)):
         rate = f", {split.bytes / split.tokens:.2f} bytes a token" if split.tokens else ""
-        click.echo(f"{name:5}  {split.tokens:,} tokens of {split.documents:,} documents{rate}")
+        click.echo(f"{name:5}  {split.tokens:,} tokens of {counted(split.documents, 'document')}{rate}")
     click.echo(f"wrote {report.out_dir} (vocabulary of {made.n_vocab:,}, split by {report.split})")
-    click.echo(f"next: nanoeuler train --data {report.out_dir} --out runs/{report.out_dir.name} --preset demo")
+    run = quoted(f"runs/{report.out_dir.name}")
+    click.echo(f"next: nanoeuler train --data {quoted(report.out_dir)} --out {run} --preset demo")
 
 
-@command.command()
+@command.command(short_help="Write the built-in corpus: simple stories.")
 @click.argument("out", required=False, default="stories.txt", type=PLACE, metavar="[FILE]")
 @click.option("-n", "--count", type=int, default=50_000, show_default=True, help="How many stories.")
 @click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same stories.")
@@ -113,10 +114,11 @@ def stories(out: str, count: int, seed: int) -> None:
     with stages("stories") as progress:
         size = corpus.write_stories(out, count, seed, lambda done, n: progress("stories", done, n))
     click.echo(f"wrote {out}: {count:,} stories, {human_bytes(size)}")
-    click.echo(f"next: nanoeuler data prepare {out} --vocab-size 1024 --out data/{Path(out).stem}")
+    data = quoted(f"data/{Path(out).stem}")
+    click.echo(f"next: nanoeuler data prepare {quoted(out)} --vocab-size 1024 --out {data}")
 
 
-@command.command()
+@command.command(short_help="Download a known corpus.")
 @click.argument("name", required=False)
 @click.option(
     "--out", "-o", default="data", type=PLACE, show_default=True, metavar="FOLDER", help="Where the files go."
@@ -143,7 +145,7 @@ def fetch(name: str | None, out: str, url: str | None) -> None:
     for path in paths:
         click.echo(f"{path}  {human_bytes(path.stat().st_size)}")
     kind = "--tokenizer char" if name == "shakespeare" else "--vocab-size 4096"
-    click.echo(f"next: nanoeuler data prepare {paths[0]} {kind} --out data/{name}")
+    click.echo(f"next: nanoeuler data prepare {quoted(paths[0])} {kind} --out data/{name}")
 
 
 def _tokenizer(

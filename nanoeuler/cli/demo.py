@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nanoeuler.cli import compile_cache
-from nanoeuler.cli.console import human_bytes, human_time, stages
+from nanoeuler.cli.console import human_bytes, human_time, quoted, stages
 from nanoeuler.cli.paths import PLACE
 from nanoeuler.errors import UserError
 
@@ -38,6 +38,7 @@ class DemoSettings:
     max_steps: int = 10_000  # two and a half epochs: more would need more stories
     temperature: float = 0.5
     n_samples: int = 3
+    steps_to_sentences: int = 200  # before that the model writes noise
 
 
 SETTINGS = DemoSettings()
@@ -82,11 +83,11 @@ def demo(out: str | None, minutes: float | None, steps: int | None, seed: int, d
     result = train_in_time(config, float("inf") if steps is not None else begun + budget, s)
     finish(result, config, s)
     click.echo(f"\nall of it took {human_time(time.perf_counter() - begun)}. Go on with:")
-    run = Path(config.out)
+    run = quoted(config.out)
     for what, line in (
         ("a new story", f"nanoeuler sample --model {run}"),
         ("your beginning", f'nanoeuler sample --model {run} "Once upon a time, there was a cat"'),
-        ("train longer", f"nanoeuler train --resume {run} --steps {3 * result.steps}"),
+        ("train longer", f"nanoeuler train --resume {run} --steps {max(3 * result.steps, 1000)}"),
         ("your own text", "nanoeuler data prepare FILE... --vocab-size 2048 --out data/mine"),
         ("", "nanoeuler train --preset demo --data data/mine --out runs/mine"),
     ):
@@ -141,7 +142,7 @@ def make_data(folder: Path, s: DemoSettings) -> Path:
     pieces = "|".join(tokenizer.decode([id]) for id in tokenizer.encode(example))
     click.echo(
         f"{tokenizer.n_vocab:,} entries; {report.train.tokens:,} tokens to train on, "
-        f"{report.train.bytes / max(1, report.train.tokens):.1f} bytes each: {pieces}"
+        f"{report.train.bytes / max(1, report.train.tokens):.1f} bytes each, such as:\n{pieces}"
     )
     return data
 
@@ -259,6 +260,8 @@ def finish(result: TrainResult, config: TrainConfig, s: DemoSettings) -> None:
     if result.interrupted:
         raise SystemExit(130)
     _heading(4, "writing")
+    if result.steps < s.steps_to_sentences:
+        click.echo(f"After {result.steps:,} steps a model knows words, not sentences: expect noise.\n")
     generator = Generator.from_pretrained(result.model_folder, config.device)
     for i in range(s.n_samples):
         if i:

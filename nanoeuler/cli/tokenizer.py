@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nanoeuler.cli.console import stages
+from nanoeuler.cli.console import quoted, stages
 from nanoeuler.cli.paths import PLACE
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def command() -> None:
     """
 
 
-@command.command()
+@command.command(short_help="Learn a byte-level BPE vocabulary from text.")
 @click.argument("inputs", nargs=-1, required=True, type=PLACE, metavar="FILE...")
 @click.option("--out", "-o", required=True, type=PLACE, metavar="FOLDER", help="Where vocab.json and merges.txt go.")
 @click.option("--vocab-size", type=int, default=1024, show_default=True, help="256 bytes, merges, end-of-text.")
@@ -53,7 +53,8 @@ def train(inputs: tuple[str, ...], out: str, vocab_size: int, char: bool, field:
             made = Tokenizer.train(texts, vocab_size, progress=lambda done, n: progress("merges", done, n))
     made.save(out)
     click.echo(f"wrote {out}: {made.n_vocab:,} entries")
-    click.echo(f"next: nanoeuler data prepare {' '.join(inputs)} --tokenizer {out} --out data/mine")
+    files = " ".join(map(quoted, inputs))
+    click.echo(f"next: nanoeuler data prepare {files} --tokenizer {quoted(out)} --out data/mine")
 
 
 @command.command()

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from nanoeuler.cli.config_options import ConfigCommand, config_options, given, load
-from nanoeuler.cli.console import can_show, human_time
+from nanoeuler.cli.console import can_show, human_time, quoted
 from nanoeuler.cli.paths import PLACE
 from nanoeuler.cli.training_display import TrainingDisplay
 from nanoeuler.errors import UserError
@@ -23,6 +23,9 @@ def command(resume: str | None, preset: str | None, config: str | None, **settin
 
     Settings are laid over each other: defaults (in brackets), --preset, --config FILE, single flags. Ctrl-C saves and
     says how to go on; a run that goes on gives the same numbers as one that never stopped.
+
+    Presets: demo (a million parameters, minutes), shakespeare-char and baby (nanoGPT's Shakespeare for a CPU, and for a
+    GPU), gpt2 (124 million parameters), finetune (gentle steps from the model of --init-from).
 
     \b
     Examples:
@@ -45,15 +48,15 @@ def command(resume: str | None, preset: str | None, config: str | None, **settin
     report(result)
     if result.interrupted:
         raise SystemExit(130)
-    click.echo(f"next: nanoeuler sample --model {result.out}")
-    click.echo(f"      nanoeuler train --resume {result.out} --steps {2 * result.steps}")
+    click.echo(f"next: nanoeuler sample --model {quoted(result.out)}")
+    click.echo(f"      nanoeuler train --resume {quoted(result.out)} --steps {2 * result.steps}")
 
 
 def report(result: TrainResult) -> None:
     """What came out: the loss curve, in the terminal and as PNG, and where the model is; or how to go on."""
     if result.interrupted:
         click.echo(f"\nstopped after step {result.step:,} of {result.steps:,}; all is saved")
-        click.echo(f"go on with: {result.resume_command}")
+        click.echo(f"go on with: nanoeuler train --resume {quoted(result.out)}")
         return
     show_curve(result)
     best = f"best validation loss {result.best_val_loss:.4f} at step {result.best_step:,}, " if result.best_step else ""
@@ -61,16 +64,15 @@ def report(result: TrainResult) -> None:
 
 
 def show_curve(result: TrainResult) -> None:
-    """Draw the run's loss curve into its folder and into the terminal."""
+    """Draw the run's loss curve into the terminal, and say where training has drawn it."""
     from nanoeuler.training.metrics import read_metrics
-    from nanoeuler.training.plot import loss_curves, terminal_plot, write_png
+    from nanoeuler.training.plot import loss_curves, terminal_plot
     from nanoeuler.training.runfolder import RunFolder
 
     run = RunFolder(result.out)
     curves = loss_curves(read_metrics(run.metrics_file))
     if not curves:
         return
-    write_png(run.plot_file, curves, title=f"loss of {result.out.name}")
     columns = shutil.get_terminal_size().columns
     click.echo(terminal_plot(curves, width=min(columns - 1, 90), height=14, ascii_only=not can_show("⠿●│")))
     click.echo(f"curve in {run.plot_file}")
