@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 
 
 class Timing(NamedTuple):
-    """One row: median seconds, and the floating-point operations it does (0: bound by memory, not counted)."""
+    """One row: median seconds, the floating-point operations it does (0: bound by memory, not counted), and the least
+    bytes it must move: each input read and each output written once (0: not counted)."""
 
     name: str
     seconds: float
     flops: float
+    bytes: float = 0.0
 
 
 @click.command()
@@ -38,7 +40,9 @@ def command(preset: str, batch_size: int, seq_len: int | None, seconds: float, d
     """Measure the speed of each operation, of a training step, and of writing.
 
     A time is the median over the runs that fit into --seconds, after one to warm up. GFLOP/s count multiplications
-    and additions of the matrix products and of attention (causal: half the square).
+    and additions of the matrix products and of attention (causal: half the square), GB/s each input and output once.
+    On a GPU the last column is the share of what it can do at best: the time that its measured copy bandwidth or
+    matrix rate would allow over the time it took.
 
     \b
     Example:
@@ -59,19 +63,76 @@ def command(preset: str, batch_size: int, seq_len: int | None, seconds: float, d
     rows = operations(model, batch_size, T, seconds)
     step = training_step(model, batch_size, T, seconds)
     write = writing(model, T, seconds)
+    peak = model.ops.memory.peak if device.startswith("gpu") else 0  # type: ignore[attr-defined]
+    best = ceilings(model)
     if as_json:
         sizes = {**config.to_dict(), "batch_size": batch_size, "seq_len": T, "device": device}
         timings = [row._asdict() for row in (*rows, step, write)]
-        click.echo(json.dumps({"config": sizes, "timings": timings}))
+        click.echo(json.dumps({"config": sizes, "timings": timings, "ceilings": best._asdict() if best else None}))
         return
     click.echo(f"{preset} ({config.n_params:,} parameters), {batch_size} x {T} tokens, device {device}\n")
-    table([_cells(row) for row in (*rows, step)], ["operation", "ms", "GFLOP/s"])
+    head = ["operation", "ms", "GFLOP/s", "GB/s", *(["of the best"] if best else [])]
+    table([_cells(row, best) for row in (*rows, step)], head)
     click.echo(f"\ntraining  {batch_size * T / step.seconds:,.0f} tokens/s")
+    if best:
+        click.echo(utilisation(model, batch_size, T, step.seconds, peak))
+        click.echo(f"best here: copies {best.bandwidth / 1e9:,.0f} GB/s, products {best.flops / 1e12:,.0f} TFLOP/s")
     click.echo(f"writing   {1 / write.seconds:,.0f} tokens/s after {T} tokens of context, one text at a time")
 
 
-def _cells(row: Timing) -> list[str]:
-    return [row.name, f"{1e3 * row.seconds:.3f}", f"{row.flops / row.seconds / 1e9:.1f}" if row.flops else "-"]
+class Ceilings(NamedTuple):
+    """The best a GPU does: bytes a second of a copy, operations a second of a large matrix product."""
+
+    bandwidth: float
+    flops: float
+
+
+def ceilings(model: GPT) -> Ceilings | None:
+    """Measured on the model's GPU; None for an engine without one."""
+    if not model.ops.name.startswith("gpu"):
+        return None
+    from nanoeuler.ops.gpu.timing import copy_bandwidth, matrix_rate
+
+    return Ceilings(copy_bandwidth(model.ops), matrix_rate(model.ops))  # type: ignore[arg-type]
+
+
+def utilisation(model: GPT, B: int, T: int, seconds: float, peak_bytes: int) -> str:
+    """The share of the GPU's promised matrix rate that training uses (MFU), in words, and the memory it took.
+
+    Counted as is usual (Chowdhery et al. 2022, "PaLM", appendix B): ``6 N + 6 n_layer n_embd T`` operations a token, N
+    parameters; recomputation does not count.
+    """
+    from nanoeuler.ops.gpu.timing import peak_flops
+
+    c, peak = model.config, f"peak memory {peak_bytes / 1e9:.2f} GB"
+    name = model.ops.device.name  # type: ignore[attr-defined]
+    promised = peak_flops(name)
+    if promised is None:
+        return f"          {peak}; no share of the peak: the matrix rate of {name} is not in the table"
+    per_token = 6 * c.n_params + 6 * c.n_layer * c.n_embd * T
+    mfu = per_token * B * T / seconds / promised
+    return (
+        f"          {mfu:.1%} of {promised / 1e12:g} TFLOP/s (MFU: (6 x {c.n_params:,} + 6 x {c.n_layer} x {c.n_embd} "
+        f"x {T}) operations a token); {peak}"
+    )
+
+
+def _cells(row: Timing, best: Ceilings | None) -> list[str]:
+    cells = [row.name, f"{1e3 * row.seconds:.3f}"]
+    cells += [f"{amount / row.seconds / 1e9:.1f}" if amount else "-" for amount in (row.flops, row.bytes)]
+    if best:
+        least = max(row.flops / best.flops, row.bytes / best.bandwidth)
+        cells.append(f"{least / row.seconds:.0%}")
+    return cells
+
+
+def timer(model: GPT) -> Callable[[Callable[[], Any], float], float]:
+    """How to time an operation of the model's engine: :func:`median_seconds`, or the GPU's own."""
+    if not model.ops.name.startswith("gpu"):
+        return median_seconds
+    from nanoeuler.ops.gpu import timing
+
+    return lambda run, seconds: timing.median_seconds(model.ops, run, seconds)  # type: ignore[arg-type]
 
 
 def median_seconds(run: Callable[[], Any], seconds: float) -> float:
@@ -98,37 +159,58 @@ def operations(model: GPT, B: int, T: int, seconds: float) -> list[Timing]:
     fc = 2.0 * N * C * 4 * C
     attention = 2.0 * 2 * B * T * T * C / 2  # scores and weighted sum, half of each square
 
-    cases: list[tuple[str, float, Callable[[], Any]]] = [
-        ("embedding", 0, lambda: ops.embedding(a.embedded, a.idx, p["wte.weight"], p["wpe.weight"])),
-        ("add + layernorm", 0, lambda: ops.add_layernorm(
+    b, e, n = ops.storage.dtype_bytes, ops.storage.exact_bytes, model.layout.n_params
+    row = N * C * b  # bytes of one number a row and channel
+    norm: Callable[[], Any] = lambda: ops.global_norm(model.grads)  # noqa: E731
+    if ops.name.startswith("gpu"):
+        result = ops.zeros((2,), ops.exact)
+        norm = lambda: ops.norm_and_clip(result, model.grads, 1.0)  # type: ignore[attr-defined]  # noqa: E731
+
+    cases: list[tuple[str, float, float, Callable[[], Any]]] = [
+        ("embedding", 0, 2 * row, lambda: ops.embedding(a.embedded, a.idx, p["wte.weight"], p["wpe.weight"])),
+        ("add + layernorm", 0, 4 * row, lambda: ops.add_layernorm(
             blk.ln2, blk.mean2, blk.rstd2, blk.mid, a.dresidual, a.delta, ln_w, p[h + "ln_1.bias"])),
-        ("layernorm backward", 0, lambda: ops.layernorm_backward(
+        ("layernorm backward", 0, 3 * row, lambda: ops.layernorm_backward(
             a.dresidual, g[h + "ln_1.weight"], g[h + "ln_1.bias"], a.dln, blk.mid, blk.mean2, blk.rstd2, ln_w)),
-        ("linear + GELU", fc, lambda: ops.linear(blk.act, blk.ln2, fc_w, fc_b, pre_gelu=blk.pre)),
-        ("linear backward", 2 * fc, lambda: ops.linear_backward(
+        ("linear + GELU", fc, 9 * row + 4 * C * C * b, lambda: ops.linear(
+            blk.act, blk.ln2, fc_w, fc_b, pre_gelu=blk.pre)),
+        ("linear backward", 2 * fc, 6 * row + 4 * C * C * (b + e), lambda: ops.linear_backward(
             a.dln, g[h + "mlp.c_fc.weight"], g[h + "mlp.c_fc.bias"], a.dpre, blk.ln2, fc_w)),
-        ("attention", attention, lambda: ops.attention(blk.att, blk.lse, blk.qkv, heads)),
-        ("attention backward", 2.5 * attention, lambda: ops.attention_backward(
+        ("attention", attention, 4 * row, lambda: ops.attention(blk.att, blk.lse, blk.qkv, heads)),
+        ("attention backward", 2.5 * attention, 8 * row, lambda: ops.attention_backward(
             a.dqkv, a.dln.reshape(B, T, C), blk.att, blk.lse, blk.qkv, heads)),
-        ("classifier", 6.0 * N * C * V, lambda: ops.classifier(
+        ("classifier", 6.0 * N * C * V, 2 * row + V * C * (b + e), lambda: ops.classifier(
             a.losses, a.lnf, p["wte.weight"], a.targets, a.dln, g["wte.weight"], 1.0 / N)),
-        ("global norm", 0, lambda: ops.global_norm(model.grads)),
-        ("AdamW", 0, lambda: model.update(moments, step=1, lr=0.0)),
+        ("global norm", 0, n * e, norm),
+        ("AdamW", 0, n * (7 * e + b * ops.storage.rounds), lambda: model.update(moments, step=1, lr=0.0)),
     ]  # fmt: skip
-    return [Timing(name, median_seconds(run, seconds), flops) for name, flops, run in cases]
+    measure = timer(model)
+    return [Timing(name, measure(run, seconds), flops, moved) for name, flops, moved, run in cases]
 
 
 def training_step(model: GPT, B: int, T: int, seconds: float) -> Timing:
     """Forward, backward, clipping and AdamW (with a learning rate of 0, so that it can go on for ever)."""
+    from nanoeuler.training.config import TrainConfig
+    from nanoeuler.training.step import new_stepper
+
     x, y = _tokens(model, B, T)
-    moments = model.moments()
 
-    def step() -> None:
-        model.loss_and_grad(x, y)
-        model.ops.global_norm(model.grads)
-        model.update(moments, step=1, lr=0.0)
+    def fetch(n: int, out: tuple[np.ndarray, np.ndarray]) -> None:
+        out[0][...], out[1][...] = x, y
 
-    return Timing("training step", median_seconds(step, seconds), flops_per_token(model, T) * B * T)
+    config = TrainConfig(device=model.ops.name, batch_size=B)
+    stepper = new_stepper(
+        model, model.moments(), config, T, lambda n, out: (np.copyto(out[0], x), np.copyto(out[1], y))
+    )
+    several = 10 if model.ops.name.startswith("gpu") else 1  # the host works ahead of a GPU: one step is no measure
+
+    def steps() -> None:
+        for _ in range(several):
+            stepper.run(1, 0.0)
+        stepper.finish()
+
+    took = median_seconds(steps, seconds) / several
+    return Timing("training step", took, flops_per_token(model, T) * B * T)
 
 
 def writing(model: GPT, T: int, seconds: float) -> Timing:
