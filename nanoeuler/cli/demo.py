@@ -261,7 +261,7 @@ def finish(result: TrainResult, config: TrainConfig, s: DemoSettings) -> None:
         raise SystemExit(130)
     _heading(4, "writing")
     if result.steps < s.steps_to_sentences:
-        click.echo(f"After {result.steps:,} steps a model knows words, not sentences: expect noise.\n")
+        click.echo(f"After {result.steps:,} steps a model knows words at best, not sentences: expect noise.\n")
     generator = Generator.from_pretrained(result.model_folder, config.device)
     for i in range(s.n_samples):
         if i:
