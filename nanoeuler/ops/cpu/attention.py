@@ -11,9 +11,9 @@ The strip is held *transposed*, ``S^T[key][query]``, and that makes everything f
 - its layout is exactly that of a packed B panel (``simd.tile``), so ``O^T = V^T P^T`` and ``dQ^T = K^T dS^T`` read it
   as it is, without packing.
 
-Work is split over (batch, head) pairs; a thread's pairs lie together, so it mostly meets rows that it has
-just written itself. Operations: 4 T^2 D/2 forward and 10 T^2 D/2
-backward for each pair; bytes: q, k, v and out once each. Bound by arithmetic: the products, then the exponentials.
+Work is split over (batch, head) pairs; a thread's pairs lie together, so it mostly meets rows that it has just written
+itself. Operations: 4 T^2 D/2 forward and 10 T^2 D/2 backward for each pair; bytes: q, k, v and out once each. Bound by
+arithmetic: the products, then the exponentials.
 """
 
 from __future__ import annotations

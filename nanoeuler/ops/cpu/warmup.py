@@ -1,4 +1,4 @@
-"""Compile the kernels on two cores: the first start takes ten seconds instead of fifteen.
+"""Compile the kernels on two cores: the first start takes fifteen seconds instead of twenty-two.
 
 Numba compiles one function at a time in a process, but what it has compiled lies in a cache on disk that all processes
 share, and it looks there first. So when the cache is cold, a second process goes through the kernels from the end while
