@@ -12,7 +12,7 @@ import pytest
 
 from nanoeuler.data import text as reading
 from nanoeuler.data.dataset import Dataset
-from nanoeuler.data.prepare import prepare
+from nanoeuler.data.prepare import prepare, read_meta
 from nanoeuler.data.shards import write_shard
 from nanoeuler.data.text import SEPARATOR
 from nanoeuler.errors import UserError
@@ -344,3 +344,15 @@ def test_memory_does_not_grow_with_the_text(tmp_path, separators):
     tracemalloc.stop()
     assert report.train.tokens > 17_000_000 and report.split == ("documents" if separators else "characters")
     assert peak < 8_000_000, f"{peak / 1e6:.1f} MB"
+
+
+def test_one_path_need_not_be_a_list(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("to be or not to be", encoding="utf-8")
+    for inputs in (path, str(path)):
+        assert prepare(inputs, tmp_path / "out", CharTokenizer("abenort "), val_fraction=0).train.tokens == 18
+
+
+def test_meta_of_nonsense_is_not_ours(tmp_path):
+    (tmp_path / "meta.json").write_text("[" * 200_000, encoding="utf-8")
+    assert read_meta(tmp_path) is None

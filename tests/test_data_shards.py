@@ -90,6 +90,8 @@ def test_ids_that_do_not_fit_are_refused(tmp_path):
     for bad in ([1, 65536], [-1, 3]):
         with pytest.raises(UserError, match="do not fit in 16 bits"):
             write_shard(tmp_path / "a.bin", np.array(bad))
+    with pytest.raises(UserError, match="whole numbers, not float64"):
+        write_shard(tmp_path / "a.bin", np.array([1.5, 2]))
     assert list(tmp_path.iterdir()) == []
 
 

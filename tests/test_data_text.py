@@ -107,6 +107,7 @@ def test_json_lines(tmp_path):
         (b'{"text": 3}', "line 2: the field 'text' is int, not a string"),
         (b'{"text": "\\ud800"}', "line 2: .*surrogate"),
         (b"[" * 200_000, "line 2: not a JSON object on one line"),
+        (b"9" * 5000, "line 2: not a JSON object on one line"),
         (b'{"text": "\xff"}', "not UTF-8: byte 0xff at byte offset 25"),
         (b'{"text": "\0"}', "NUL byte at byte offset 25"),
     ],

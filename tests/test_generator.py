@@ -261,6 +261,8 @@ def test_wrong_tokenizer(bytes_tokenizer: Tokenizer) -> None:
         ({"num_samples": 0}, "num_samples must be"),
         ({"temperature": -1}, "temperature must be"),
         ({"stop": ""}, "must not be empty"),
+        ({"stop": 3}, "stop strings must be text"),
+        ({"stop": ["a", b"b"]}, "stop strings must be text"),
         ({"overflow": "ignore"}, "overflow must be"),
     ],
 )
@@ -272,6 +274,15 @@ def test_bad_settings(random_generator: Generator, settings: dict[str, Any], mes
 def test_stream_refuses_at_once(random_generator: Generator) -> None:
     with pytest.raises(UserError, match="temperature"):
         random_generator.stream("x", temperature=-1)
+    for sample in (-1, 1.5, 1 << 64):
+        with pytest.raises(UserError, match="sample must be a whole number"):
+            random_generator.stream("x", sample=sample)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("prompt", [None, b"x", ["x", "y"], 3])
+def test_prompts_that_are_no_text(random_generator: Generator, prompt: Any) -> None:
+    with pytest.raises(UserError, match="the prompt must be text, not"):
+        random_generator.generate(prompt)
 
 
 def test_unknown_character_in_the_prompt() -> None:

@@ -70,6 +70,12 @@ def test_ids_out_of_range_are_refused(gpt2, wrong):
             gpt2.decode(ids)
 
 
+@pytest.mark.parametrize("wrong", [5, "15496", [1.0], ["1"], [None], np.zeros((2, 2), int), np.array([1.5])])
+def test_what_is_no_row_of_ids_is_refused(gpt2, wrong):
+    with pytest.raises(UserError, match="must be a row of whole numbers"):
+        gpt2.decode(wrong)
+
+
 def test_decode_takes_any_iterable_of_integers(gpt2):
     ids = gpt2.encode("any iterable")
     for same in (ids, tuple(ids), iter(ids), np.array(ids, np.uint16), list(np.array(ids, np.int64))):

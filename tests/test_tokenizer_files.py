@@ -124,7 +124,11 @@ def test_missing_files_are_named(folder, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["vocab.json", "tokenizer_config.json", "added_tokens.json"])
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b'{"a": 1', b"[1, 2]", b"\x00" * 100, b"null"])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xff\xfe", b'{"a": 1', b"[1, 2]", b"\x00" * 100, b"null", b"[" * 200_000, b"9" * 5000],
+    ids=["empty", "UTF-16", "cut short", "list", "zeros", "null", "nested", "long number"],
+)
 def test_damaged_json_is_named(folder, name, content):
     (folder / name).write_bytes(content)
     assert name in refusal(folder)
@@ -178,7 +182,11 @@ def test_vocabulary_with_a_wrong_id_is_refused(folder, id):
     [
         {"model": {"type": "WordPiece", "vocab": {}, "merges": []}},
         {"model": {"type": "BPE", "vocab": {}}},
+        {"model": {"type": "BPE", "vocab": {}, "merges": [["a", {}], 3]}},
         {"model": None},
+        {"model": [1]},
+        {"pre_tokenizer": 1.5},
+        {"added_tokens": [{"id": float("inf"), "content": "<x>"}]},
         {"pre_tokenizer": None},
         {"pre_tokenizer": {"type": "Whitespace"}},
         {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True}},

@@ -69,7 +69,7 @@ class _Source:
 
 
 def prepare(
-    inputs: Sequence[Path | str],
+    inputs: Path | str | Sequence[Path | str],
     out_dir: Path | str,
     tokenizer: BaseTokenizer,
     val_fraction: float = 0.1,
@@ -78,7 +78,7 @@ def prepare(
     progress: Progress | None = None,
     *,
     val_docs: int | None = None,
-    val_inputs: Sequence[Path | str] = (),
+    val_inputs: Path | str | Sequence[Path | str] = (),
     text_field: str = "text",
     tokens_per_shard: int = TOKENS_PER_SHARD,
 ) -> PrepareReport:
@@ -316,7 +316,7 @@ def read_meta(folder: Path) -> dict[str, Any] | None:
     path = folder / META_NAME
     try:
         meta = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(meta, dict) or meta.get("format") != META_FORMAT:
         return None

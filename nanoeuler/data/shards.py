@@ -54,6 +54,8 @@ def _header(n_tokens: int) -> bytes:
 
 def _as_uint16(tokens: np.ndarray) -> np.ndarray:
     tokens = np.asarray(tokens)
+    if tokens.size and tokens.dtype.kind not in "iu":
+        raise UserError(f"token ids must be whole numbers, not {tokens.dtype}")
     if tokens.size and tokens.dtype != np.uint16 and not 0 <= tokens.min() <= tokens.max() < MAX_VOCAB:
         raise UserError(f"token ids {tokens.min()} … {tokens.max()} do not fit in 16 bits (0 … 65535)")
     return tokens.astype("<u2", copy=False)

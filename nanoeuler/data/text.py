@@ -45,7 +45,7 @@ class Piece(NamedTuple):
     ends: bool
 
 
-def find_files(inputs: Sequence[Path | str]) -> list[Path]:
+def find_files(inputs: Path | str | Sequence[Path | str]) -> list[Path]:
     """The files to read: those named, and for each folder its ``*.txt``, ``*.md`` and ``*.jsonl``, recursively.
 
     Order is part of the result (splits depend on it): as given, and sorted by path within a folder. Hidden, empty
@@ -54,7 +54,7 @@ def find_files(inputs: Sequence[Path | str]) -> list[Path]:
     if not inputs:
         raise UserError("no input: name a text file, a .jsonl file or a folder")
     files: list[Path] = []
-    for path in map(Path, inputs):
+    for path in map(Path, [inputs] if isinstance(inputs, (str, Path)) else inputs):
         if path.is_dir():
             files += _files_in(path)
         elif path.is_file():
@@ -101,7 +101,7 @@ def read_pieces(path: Path, field: str = "text") -> Iterator[Piece]:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
 
 
-def read_texts(inputs: Sequence[Path | str], field: str = "text") -> Iterator[str]:
+def read_texts(inputs: Path | str | Sequence[Path | str], field: str = "text") -> Iterator[str]:
     """Every piece of text of ``inputs``, for training a tokenizer: ``Tokenizer.train(read_texts(paths))``."""
     for path in find_files(inputs):
         for piece in read_pieces(path, field):
@@ -166,8 +166,8 @@ def _json_lines(path: Path, field: str) -> Iterator[str]:
 def _document_of(line: str, field: str, where: str) -> str:
     try:
         record = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+    except (ValueError, RecursionError) as error:  # ValueError itself: a number of thousands of digits
+        reason = getattr(error, "msg", "nested too deeply, or a number too long")
         hint = "; a JSON array must become one object a line" if line.lstrip().startswith("[") else ""
         raise UserError(f"{where}: not a JSON object on one line ({reason}){hint}") from error
     if not isinstance(record, dict):

@@ -158,7 +158,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         raise UserError(f"{path.parent} has no {path.name}: it is not a model folder") from None
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not valid JSON ({error}): copy or download it again") from None
     if not isinstance(content, dict):
         raise UserError(f"{path} must hold a JSON object: copy or download it again")

@@ -110,7 +110,7 @@ class TensorFile:
             assert isinstance(header, dict)
             header.pop("__metadata__", None)
             places = {name: _place(entry) for name, entry in header.items()}
-        except (ValueError, TypeError, KeyError, AssertionError):
+        except (ValueError, TypeError, KeyError, AssertionError, RecursionError):
             raise UserError(foreign) from None
         end = 8 + n
         tensors = {}

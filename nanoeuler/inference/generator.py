@@ -149,6 +149,8 @@ class Generator:
         are raised at once, not with the first piece.
         """
         config = _sampling(temperature, top_k, top_p, repetition_penalty, seed)
+        if not isinstance(sample, Integral) or not 0 <= sample < 1 << 63:
+            raise UserError(f"sample must be a whole number, 0 or above, not {sample!r}")
         ids = self._prompt_ids(prompt, max_new_tokens, allow_special, overflow)
         writer = _Writer(self, ids, config, sample, max_new_tokens, stop, stop_at_eot)
         return TextStream(self._pieces(writer), writer.generation)
@@ -178,6 +180,8 @@ class Generator:
             raise UserError(f"max_new_tokens must be a whole number, 0 or above, not {max_new_tokens!r}")
         if overflow not in ("slide", "refuse"):
             raise UserError(f"overflow must be 'slide' or 'refuse', not {overflow!r}")
+        if not isinstance(prompt, str):
+            raise UserError(f"the prompt must be text, not {type(prompt).__name__}: call once for each of several")
         ids = self.tokenizer.encode(prompt, "all" if allow_special else ()) or [self._first_token()]
         # The last token drawn is never read, so one more than the context fits.
         if overflow == "refuse" and len(ids) + max_new_tokens - 1 > self.model.config.block_size:

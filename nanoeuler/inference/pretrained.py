@@ -55,7 +55,7 @@ def describe(folder: Path, config: GPTConfig) -> str:
     try:
         state = json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))
         trained = f"trained {state['step']:,} steps on {human_count(state['tokens'])} tokens"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return f"{head}; how it was trained is not written down)"
     loss = state.get("val_loss")
     return f"{head}; {trained}{f', validation loss {loss:.3f}' if isinstance(loss, float) else ''})"

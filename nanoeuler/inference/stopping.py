@@ -19,7 +19,9 @@ class StopStrings:
     """
 
     def __init__(self, stops: str | Sequence[str] | None) -> None:
-        self.stops = [stops] if isinstance(stops, str) else list(stops or [])
+        self.stops = [stops] if isinstance(stops, str) else list(_as_sequence(stops))
+        if not all(isinstance(stop, str) for stop in self.stops):
+            raise UserError(f"stop strings must be text, not {stops!r}")
         if "" in self.stops:
             raise UserError("a stop string must not be empty: it would end every text before its first letter")
         self.reached = False
@@ -42,6 +44,12 @@ class StopStrings:
         """End the text: what was held back is no stop string after all."""
         held, self._held = self._held, ""
         return held
+
+
+def _as_sequence(stops: Sequence[str] | None) -> Sequence[str]:
+    if stops is None or isinstance(stops, Sequence):
+        return stops or ()
+    raise UserError(f"stop strings must be text, not {stops!r}")
 
 
 def _overlap(text: str, stop: str) -> int:

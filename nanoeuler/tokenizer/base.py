@@ -57,9 +57,14 @@ class BaseTokenizer(ABC):
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """The bytes of ``ids``, joined: exact, though not always whole characters.
 
-        Raises UserError for an id outside the vocabulary.
+        Raises UserError for an id outside the vocabulary, or what is no row of whole numbers.
         """
-        ids = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+        try:
+            return self._joined(ids.tolist() if isinstance(ids, np.ndarray) else list(ids))
+        except TypeError:
+            raise UserError("token ids must be a row of whole numbers, such as [15496, 995]") from None
+
+    def _joined(self, ids: list[int]) -> bytes:
         if ids and not (min(ids) >= 0 and max(ids) < self.n_vocab):
             wrong = next(i for i in ids if not 0 <= i < self.n_vocab)
             raise UserError(

@@ -62,6 +62,8 @@ class CharTokenizer(BaseTokenizer):
         >>> CharTokenizer.train("hello").encode("hey", errors="skip")
         [1, 0]
         """
+        if errors not in ("strict", "skip"):
+            raise UserError(f"errors must be 'strict' or 'skip', not {errors!r}")
         text = replace_surrogates(text)
         ids = [self._id_of.get(character) for character in text]
         if errors == "strict" and None in ids:

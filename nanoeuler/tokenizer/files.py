@@ -126,13 +126,17 @@ def _number_merges(pairs: Iterable[list[str]], source: str) -> list[tuple[int, i
         try:
             left, right = pair
             merges.append((number[left], number[right]))
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, TypeError):
             raise UserError(
-                f"{source} is damaged at merge {len(merges) + 1} ({' '.join(map(str, pair))[:40]!r}): a merge is two "
+                f"{source} is damaged at merge {len(merges) + 1} ({_shown(pair)!r}): a merge is two "
                 "tokens, each a byte symbol or made by a merge before it; copy the file again from its source"
             ) from None
         number[left + right] = 255 + len(merges)
     return merges
+
+
+def _shown(pair: Any) -> str:
+    return (" ".join(map(str, pair)) if isinstance(pair, (list, tuple)) else str(pair))[:40]
 
 
 def _assemble(
@@ -168,7 +172,7 @@ def _added_tokens(folder: Path) -> dict[str, int]:
         listed = read_json(folder / CONFIG_FILE).get("added_tokens_decoder", {})
         try:
             added |= {str(token["content"]): int(id) for id, token in listed.items()}
-        except (TypeError, KeyError, ValueError, AttributeError):
+        except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
             raise damaged(folder / CONFIG_FILE, "'added_tokens_decoder' lists ids and tokens") from None
     return added
 
@@ -177,6 +181,8 @@ def _load_single(path: Path) -> Tokenizer:
     """Read ``tokenizer.json``, the file of Hugging Face's ``tokenizers`` library."""
     content = read_json(path)
     model, before = content.get("model") or {}, content.get("pre_tokenizer") or {}
+    if not isinstance(model, dict) or not isinstance(before, dict):
+        raise damaged(path, "'model' and 'pre_tokenizer' are objects")
     if (
         model.get("type", "BPE") != "BPE"
         or before.get("type") != "ByteLevel"
@@ -188,7 +194,7 @@ def _load_single(path: Path) -> Tokenizer:
     try:
         pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
         added = {str(token["content"]): int(token["id"]) for token in content.get("added_tokens", [])}
-    except (TypeError, KeyError, ValueError):
+    except (TypeError, KeyError, ValueError, OverflowError):
         raise damaged(path, "it holds a model with vocabulary and merges, and added tokens") from None
     return _assemble(_vocabulary(model.get("vocab"), path), _number_merges(pairs, str(path)), added, path)
 
@@ -218,9 +224,10 @@ def read_text(path: Path) -> str:
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file; UserError if it cannot be read or holds none."""
+    text = read_text(path)
     try:
-        content = json.loads(read_text(path))
-    except json.JSONDecodeError:
+        content = json.loads(text)
+    except (ValueError, RecursionError):  # ValueError itself: a number of thousands of digits
         raise UserError(f"{path} is not JSON, or is cut short; copy it again from its source") from None
     if not isinstance(content, dict):
         raise damaged(path, "it holds an object")

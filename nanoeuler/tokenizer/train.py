@@ -14,6 +14,7 @@ import re
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from numbers import Integral
 
 from nanoeuler.errors import UserError
 from nanoeuler.tokenizer.bpe import END_OF_TEXT, Tokenizer, special_pattern
@@ -63,6 +64,8 @@ def train(
 
 
 def _check(vocab_size: int, special_tokens: Sequence[str]) -> None:
+    if not isinstance(vocab_size, Integral):
+        raise UserError(f"vocab_size must be a whole number, not {vocab_size!r}")
     least = 256 + len(special_tokens)
     if vocab_size < least:
         raise UserError(

@@ -10,6 +10,7 @@ Every story is a pure function of ``(seed, index)``, on every platform and Pytho
 True
 """
 
+import contextlib
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -87,5 +88,6 @@ def write_stories(
     except OSError as error:
         raise UserError(f"cannot write {target}: {error.strerror or error}; choose another place") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a file system that cannot be written has nothing to remove either
+            temporary.unlink()
     return size
