@@ -7,6 +7,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -18,6 +19,7 @@ from nanoeuler.errors import UserError
 
 if TYPE_CHECKING:
     from nanoeuler.model.gpt import GPT
+    from nanoeuler.training.step import Stepper
 
 
 class Timing(NamedTuple):
@@ -37,7 +39,18 @@ class Timing(NamedTuple):
 @click.option("--seconds", type=float, default=0.5, show_default=True, help="How long to measure each row.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, gpu or reference.")
 @click.option("--json", "as_json", is_flag=True, help="Print the numbers as JSON.")
-def command(preset: str, batch_size: int, seq_len: int | None, seconds: float, device: str, as_json: bool) -> None:
+@click.option(
+    "--profile", metavar="FILE.svg", help="On a GPU: the time of each kernel in a step, as table and picture."
+)
+def command(
+    preset: str,
+    batch_size: int,
+    seq_len: int | None,
+    seconds: float,
+    device: str,
+    as_json: bool,
+    profile: str | None,
+) -> None:
     """Measure the speed of each operation, of a training step, and of writing.
 
     A time is the median over the runs that fit into --seconds, after one to warm up. GFLOP/s count multiplications
@@ -58,11 +71,14 @@ def command(preset: str, batch_size: int, seq_len: int | None, seconds: float, d
         raise UserError(f"batch_size must be at least 1 and seq_len 1 to {config.block_size}, not {batch_size} and {T}")
     if not 0 < seconds < 3600:
         raise UserError(f"--seconds must be above 0 and below 3600, not {seconds}")
+    if profile is not None and (as_json or not device.startswith("gpu")):
+        raise UserError("--profile times a GPU's kernels and prints a table: give --device gpu, and leave --json out")
     if text := compile_cache.notice(device):
         say(text)
     model = GPT(config, device=device)
     rows = operations(model, batch_size, T, seconds)
-    step = training_step(model, batch_size, T, seconds)
+    stepper = new_step(model, batch_size, T)
+    step = training_step(model, stepper, batch_size, T, seconds)
     write = writing(model, T, seconds)
     peak = model.ops.memory.peak if device.startswith("gpu") else 0  # type: ignore[attr-defined]
     best = ceilings(model)
@@ -79,6 +95,24 @@ def command(preset: str, batch_size: int, seq_len: int | None, seconds: float, d
         click.echo(utilisation(model, batch_size, T, step.seconds, peak))
         click.echo(f"best here: copies {best.bandwidth / 1e9:,.0f} GB/s, products {best.flops / 1e12:,.0f} TFLOP/s")
     click.echo(f"writing   {1 / write.seconds:,.0f} tokens/s after {T} tokens of context, one text at a time")
+    if profile is not None:
+        show_profile(stepper, Path(profile))
+
+
+def show_profile(stepper: Stepper, path: Path) -> None:
+    """Print the time of each kernel in a recorded step, and draw it into ``path``."""
+    from nanoeuler.durable import write_text
+    from nanoeuler.ops.gpu.runtime.profile import bars
+    from nanoeuler.ops.gpu.step import RecordedStep
+
+    assert isinstance(stepper, RecordedStep)
+    kernels = stepper.profile()
+    total = sum(k.milliseconds for k in kernels)
+    rows = [[k.name, str(k.launches), f"{k.milliseconds:.3f}", f"{k.milliseconds / total:.1%}"] for k in kernels]
+    click.echo()
+    table(rows, ["kernel", "launches", "ms", "share"])
+    write_text(path, bars(kernels))
+    click.echo(f"\npicture in {path}")
 
 
 class Ceilings(NamedTuple):
@@ -189,8 +223,8 @@ def operations(model: GPT, B: int, T: int, seconds: float) -> list[Timing]:
     return [Timing(name, measure(run, seconds), flops, moved) for name, flops, moved, run in cases]
 
 
-def training_step(model: GPT, B: int, T: int, seconds: float) -> Timing:
-    """Forward, backward, clipping and AdamW (with a learning rate of 0, so that it can go on for ever)."""
+def new_step(model: GPT, B: int, T: int) -> Stepper:
+    """Training steps on one batch of random tokens."""
     from nanoeuler.training.config import TrainConfig
     from nanoeuler.training.step import new_stepper
 
@@ -200,7 +234,11 @@ def training_step(model: GPT, B: int, T: int, seconds: float) -> Timing:
         out[0][...], out[1][...] = x, y
 
     config = TrainConfig(device=model.ops.name, batch_size=B)
-    stepper = new_stepper(model, model.moments(), config, T, fetch)
+    return new_stepper(model, model.moments(), config, T, fetch)
+
+
+def training_step(model: GPT, stepper: Stepper, B: int, T: int, seconds: float) -> Timing:
+    """Forward, backward, clipping and AdamW (with a learning rate of 0, so that it can go on for ever)."""
     several = 10 if model.ops.name.startswith("gpu") else 1  # the host works ahead of a GPU: one step is no measure
     numbers = itertools.count(1)
 
