@@ -119,10 +119,12 @@ def interpreting() -> Iterator[None]:
 def _add_to_tile(builder: Any, kind: Any, desc: Any, value: Any, indices: list[Any]) -> None:
     """``descriptor.atomic_add``, which the interpreter lacks."""
     pointers, mask = desc.materialize_pointers(indices)
-    zero = interpreter.TensorHandle(np.zeros_like(value.data), value.dtype)
-    before = builder.create_masked_load(pointers, interpreter.TensorHandle(mask, tl.int1), zero, None, None, False)
-    after = interpreter.TensorHandle(before.data + value.data, value.dtype)
-    builder.create_masked_store(pointers, after, interpreter.TensorHandle(mask, tl.int1), None, None)
+    mask = np.asarray(mask if isinstance(mask, np.ndarray) else mask.data)  # Triton 3.6, or later
+    kind = np.ctypeslib.as_ctypes_type(value.data.dtype)
+    for address, inside, more in zip(pointers.data.ravel(), mask.ravel(), value.data.ravel(), strict=True):
+        if inside:
+            place = kind.from_address(int(address))
+            place.value = np.float32(place.value) + more
 
 
 def _assembly(asm: str, constraints: str, args: list[tl.tensor], dtype: tl.dtype, **_: Any) -> tl.tensor:

@@ -32,6 +32,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+# Triton 3.6's names of TMA copies, and what they were later renamed to.
+async_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
+async_store = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
+
 BM: gl.constexpr = gl.constexpr(128)
 BN: gl.constexpr = gl.constexpr(128)
 BK: gl.constexpr = gl.constexpr(64)
@@ -78,13 +82,13 @@ def produce(
                 mbarrier.expect(ready, (BM + BN) * BK * 2)
                 k = step * BK
                 if A_T:
-                    tma.async_copy_global_to_shared(A, [k, m * BM], ready, a_ring.index(slot))
+                    async_load(A, [k, m * BM], ready, a_ring.index(slot))
                 else:
-                    tma.async_copy_global_to_shared(A, [m * BM, k], ready, a_ring.index(slot))
+                    async_load(A, [m * BM, k], ready, a_ring.index(slot))
                 if B_T:
-                    tma.async_copy_global_to_shared(B, [n * BN, k], ready, b_ring.index(slot))
+                    async_load(B, [n * BN, k], ready, b_ring.index(slot))
                 else:
-                    tma.async_copy_global_to_shared(B, [k, n * BN], ready, b_ring.index(slot))
+                    async_load(B, [k, n * BN], ready, b_ring.index(slot))
                 slot += 1
                 if slot == STAGES:
                     slot = 0
@@ -134,7 +138,7 @@ def consume(
             tma.store_wait(0)
             mbarrier.expect(arrived, BM * BN * 2)
             for part in gl.static_range(4):
-                tma.async_copy_global_to_shared(EXTRA, [row, n * BN + part * PART], arrived, staging.index(part))
+                async_load(EXTRA, [row, n * BN + part * PART], arrived, staging.index(part))
         count = at // steps // 2  # tiles this consumer has done
         acc = multiply(
             a_ring, b_ring, full, empty, at, steps, turns.index(WHO), turns.index(1 - WHO), (count + 1 - WHO) & 1,
@@ -182,7 +186,7 @@ def put(target, place, buffer, v):
     """Copy ``v`` to a place in memory by way of ``buffer``, without waiting for it."""
     buffer.store(v.to(target.dtype))
     fence_async_shared()
-    tma.async_copy_shared_to_global(target, place, buffer)
+    async_store(target, place, buffer)
 
 
 @gluon.jit

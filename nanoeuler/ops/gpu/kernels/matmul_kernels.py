@@ -15,7 +15,7 @@ def load_tile(source, row, column, rows, columns, stride, TMA: tl.constexpr, R: 
     if TMA:
         return source.load([row, column])
     else:
-        r, c = row + tl.arange(0, R), column + tl.arange(0, C)
+        r, c = tl.arange(0, R) + row, tl.arange(0, C) + column
         inside = (r < rows)[:, None] & (c < columns)[None, :]
         return tl.load(source + r.to(tl.int64)[:, None] * stride + c[None, :], mask=inside, other=0.0)
 
@@ -26,7 +26,7 @@ def store_tile(target, tile, row, column, rows, columns, stride, TMA: tl.constex
     if TMA:
         target.store([row, column], tile)
     else:
-        r, c = row + tl.arange(0, R), column + tl.arange(0, C)
+        r, c = tl.arange(0, R) + row, tl.arange(0, C) + column
         inside = (r < rows)[:, None] & (c < columns)[None, :]
         tl.store(target + r.to(tl.int64)[:, None] * stride + c[None, :], tile, mask=inside)
 

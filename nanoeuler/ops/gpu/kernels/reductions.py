@@ -45,11 +45,11 @@ def sum_partials_kernel(
         inside = (rows < P)[:, None] & (columns < C)[None, :]
         total += tl.load(partial + rows[:, None] * width + which * C + columns[None, :], mask=inside, other=0.0)
     answer = tl.sum(total, 0)
-    put(first, columns, answer, (columns < C) & (which == 0), ACCUMULATE)
+    put(first, columns, answer, columns < tl.where(which == 0, C, 0), ACCUMULATE)
     if second is not None:
-        put(second, columns, answer, (columns < C) & (which == 1), ACCUMULATE)
+        put(second, columns, answer, columns < tl.where(which == 1, C, 0), ACCUMULATE)
     if third is not None:
-        put(third, columns, answer, (columns < C) & (which == 2), ACCUMULATE)
+        put(third, columns, answer, columns < tl.where(which == 2, C, 0), ACCUMULATE)
 
 
 @triton.jit

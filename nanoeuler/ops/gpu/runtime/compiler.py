@@ -104,13 +104,14 @@ def _compile(source: Source) -> Binary:
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
+    from triton.experimental.gluon._runtime import GluonASTSource
 
     constexprs = dict(source.constexprs)
     signature = {**dict(source.signature), **dict.fromkeys(constexprs, "constexpr")}
     ordered = {name: signature[name] for name in source.fn.arg_names}
     index = {name: i for i, name in enumerate(ordered)}
     attrs = {(index[source.signature[i][0]],): [["tt.divisibility", 16]] for i in source.aligned}
-    ast = ASTSource(source.fn, ordered, constexprs, attrs)
+    ast = (GluonASTSource if source.fn.is_gluon() else ASTSource)(source.fn, ordered, constexprs, attrs)
     try:
         kernel = triton.compile(ast, target=GPUTarget("cuda", source.sm, 32), options=dict(source.options))
     except Exception as error:
