@@ -122,6 +122,12 @@ def test_special_token_spelled_like_an_ordinary_one_is_refused(name):
         Tokenizer([(h, e)], {name: 257})
 
 
+def test_special_token_that_is_no_text_is_refused():
+    for make in (lambda: Tokenizer([], {"<\ud800>": 256}), lambda: Tokenizer.train(["abab"], 300, ["<\ud800>"])):
+        with pytest.raises(UserError, match="half a surrogate pair"):
+            make()
+
+
 def test_eot_is_none_without_the_token():
     tokenizer = Tokenizer([], {})
     assert tokenizer.eot_id is None and tokenizer.n_vocab == 256

@@ -15,7 +15,7 @@ from nanoeuler.errors import UserError
 from nanoeuler.tokenizer.base import BaseTokenizer, TokenArray
 from nanoeuler.tokenizer.byte_symbols import BYTE_ORDER, byte_ids, from_symbols, is_symbols, to_symbols
 from nanoeuler.tokenizer.merge import Merges, merge
-from nanoeuler.tokenizer.split import split_chunks
+from nanoeuler.tokenizer.split import replace_surrogates, split_chunks
 
 END_OF_TEXT = "<|endoftext|>"
 
@@ -50,6 +50,8 @@ class Tokenizer(BaseTokenizer):
         spelled = [bytes([byte]) for byte in BYTE_ORDER]
         for left, right in merges:
             spelled.append(spelled[left] + spelled[right])
+        if broken := [name for name in special_tokens if replace_surrogates(name) != name]:
+            raise UserError(f"special token {broken[0]!r} holds half a surrogate pair, which is no character")
         ids = range(len(spelled)) if ids is None else ids
         entries = dict(zip(ids, spelled)) | {id: name.encode() for name, id in special_tokens.items()}
         size = len(spelled) + len(special_tokens)
