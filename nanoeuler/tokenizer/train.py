@@ -72,7 +72,8 @@ def _check(vocab_size: int, special_tokens: Sequence[str]) -> None:
             f"vocab_size {vocab_size} is too small: 256 bytes and {len(special_tokens)} special tokens "
             f"need at least {least}"
         )
-    if len(set(special_tokens)) < len(special_tokens) or any(len(name.encode("utf-8", "replace")) < 2 for name in special_tokens):
+    short = [name for name in special_tokens if len(name.encode("utf-8", "replace")) < 2]
+    if short or len(set(special_tokens)) < len(special_tokens):
         raise UserError(
             f"special tokens must differ and be longer than one byte, not {list(special_tokens)}; "
             "a name like '<|endoftext|>' cannot be mistaken for text"
