@@ -356,3 +356,19 @@ def test_one_path_need_not_be_a_list(tmp_path):
 def test_meta_of_nonsense_is_not_ours(tmp_path):
     (tmp_path / "meta.json").write_text("[" * 200_000, encoding="utf-8")
     assert read_meta(tmp_path) is None
+
+
+def test_one_writer_at_a_time(tmp_path):
+    path, out = tmp_path / "a.txt", tmp_path / "out"
+    path.write_text("to be or not to be", encoding="utf-8")
+    refused = []
+
+    def another(stage, done, total):
+        if stage == "encode":
+            with pytest.raises(UserError, match="is in use: another process is preparing") as error:
+                prepare(path, out, CharTokenizer("abenort "))
+            refused.append(error)
+
+    prepare(path, out, CharTokenizer("abenort "), val_fraction=0, progress=another)
+    assert refused and Dataset.open(out).n_tokens == 18 and not (out / ".preparing").exists()
+    assert prepare(path, out, CharTokenizer("abenort "), val_fraction=0).train.tokens == 18

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from nanoeuler.data.claim import LOCK_NAME, claim
 from nanoeuler.data.permutation import Permutation
 from nanoeuler.data.shards import MAX_VOCAB, TOKENS_PER_SHARD, ShardWriter, writing
 from nanoeuler.data.text import find_files, read_pieces
@@ -261,15 +262,21 @@ def _staged(out_dir: Path, tokenizer: BaseTokenizer) -> Iterator[Path]:
     interrupted = staging.exists()
     earlier = read_meta(out_dir)
     old = set() if earlier is None else set(earlier["files"])
+    with writing(out_dir):
+        staging.mkdir(parents=True, exist_ok=True)
+        mine = claim(staging)
+    if mine is None:
+        raise UserError(f"{out_dir} is in use: another process is preparing data there")
     try:
         with writing(out_dir):
-            shutil.rmtree(staging, ignore_errors=True)
-            staging.mkdir(parents=True)
+            for path in _contents(staging):
+                path.unlink()
             tokenizer.save(staging)
             if not interrupted:
                 _refuse_to_overwrite(out_dir, staging, old)
             yield staging
     except BaseException:
+        mine.close()
         shutil.rmtree(staging, ignore_errors=True)
         if not existed:
             with contextlib.suppress(OSError):
@@ -277,18 +284,24 @@ def _staged(out_dir: Path, tokenizer: BaseTokenizer) -> Iterator[Path]:
         raise
     # From here on a failure leaves the staging folder, the sign that what lies beside it may be a mixture.
     with writing(out_dir):
-        new = {path.name for path in staging.iterdir()}
+        new = {path.name for path in _contents(staging)}
         (out_dir / META_NAME).unlink(missing_ok=True)
         for name in sorted(old - new):
             (out_dir / name).unlink(missing_ok=True)
         for name in sorted(new, key=lambda name: (name == META_NAME, name)):
             (staging / name).replace(out_dir / name)
-        staging.rmdir()
+        mine.close()
+        shutil.rmtree(staging)
+
+
+def _contents(staging: Path) -> list[Path]:
+    """The files of the new set."""
+    return [path for path in staging.iterdir() if path.name != LOCK_NAME]
 
 
 def _refuse_to_overwrite(out_dir: Path, staging: Path, old: set[str]) -> None:
     """Stop before the work if ``out_dir`` holds a file of ours by name that no earlier prepare wrote."""
-    staged = {path.name for path in staging.iterdir()}
+    staged = {path.name for path in _contents(staging)}
     for name in sorted(staged | {META_NAME, "train_000000.bin", "val_000000.bin"}):
         path = out_dir / name
         if not path.exists() or name in old:
@@ -299,7 +312,7 @@ def _refuse_to_overwrite(out_dir: Path, staging: Path, old: set[str]) -> None:
 
 
 def _write_meta(folder: Path, meta: dict[str, Any]) -> None:
-    meta["files"] = sorted(path.name for path in folder.iterdir())
+    meta["files"] = sorted(path.name for path in _contents(folder))
     meta["files"].append(META_NAME)
     with (folder / META_NAME).open("w", encoding="utf-8", newline="\n") as file:
         json.dump(meta, file, indent=2, ensure_ascii=False)
