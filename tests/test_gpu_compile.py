@@ -145,7 +145,7 @@ def test_kernels_compile_within_limits(kernels, sm, tmp_path):
         assert compiled.metadata.shared <= target.shared_memory, (name, constexprs)
         used = resources(compiled.asm["cubin"], tmp_path)
         assert used["REG"] * 32 * compiled.metadata.num_warps <= 65536, (name, used)
-        assert used["STACK"] <= 16, f"{name} {constexprs}: spills {used}"
+        assert used["STACK"] <= 64, f"{name} {constexprs}: spills {used}"
 
 
 def test_every_kernel_is_compiled():

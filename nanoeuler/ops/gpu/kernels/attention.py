@@ -272,5 +272,5 @@ def _tiles(qkv: Array, n_head: int, target: Target) -> dict[str, tuple[int, int,
     if qkv.dtype == "fp32":
         return {"forward": (32, 32, 4, 1), "queries": (32, 32, 4, 1), "keys": (32, 32, 4, 1)}
     if D > 64:
-        return {"forward": (64, 64, 4, 2), "queries": (64, 32, 4, 2), "keys": (32, 64, 4, 2)}
+        return {"forward": (64, 64, 4, 2), "queries": (64, 32, 4, 2), "keys": (32, 64, 8, 2)}
     return {"forward": (64, 64, 4, 3), "queries": (64, 32, 4, 3), "keys": (32, 64, 4, 3)}

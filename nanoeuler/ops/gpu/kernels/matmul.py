@@ -36,9 +36,9 @@ def tiles_for(M: int, N: int, K: int, dtype: str, target: Target, plain: bool, g
     if dtype == "fp32":
         return Tiles(64, 64, 32, 1, 2, 4, 2, False)
     if target.sm == 80:
-        cut = Tiles(128, 128, 64, 1, 1, 8, 3, False)
+        cut = Tiles(128, 128, 64, 2, 1, 8, 3, False)
     elif target.sm not in (90, 100, 103):
-        cut = Tiles(128, 128, 32, 1, 1, 8, 3, False)
+        cut = Tiles(128, 128, 32, 2, 1, 8, 3, False)
     else:
         cut = Tiles()
     if plain and K >= 2048 and waves(M, N, cut, target) < 0.85:
