@@ -1,5 +1,19 @@
 # mypy: disallow-untyped-defs=False
-"""The fused classifier: logits, cross-entropy and their gradient, in chunks of rows."""
+"""The fused classifier: logits, cross-entropy and their gradient, in chunks of rows.
+
+The logits of GPT-2 124M at B=16, T=1024 are 16384 x 50257 numbers: 1.6 GB in bf16, three times that with their
+gradient in fp32, more than all activations of the model together. But row n of the gradient needs row n of the logits
+and nothing else. So a few thousand rows are made at a time, turned into their gradient *in place*, multiplied into dx
+and dwte, and forgotten:
+
+    z = x wte^T             one product; rows padded to whole cache lines, columns from V on never used
+    losses, z <- dz         ``cross_entropy_kernel``: read z twice, write it once
+    dx = dz wte             K is the vocabulary: long sums, few tiles
+    dwte += dz^T x          summed over chunks in memory, in fp32
+
+*Precision.* z is rounded to bf16 once, the log-sum-exp and the loss are fp32, dz is rounded to bf16 for the products,
+as the formula's own rounding would have it. The vocabulary need not be padded: the tensor memory accelerator reads
+zeros beyond an edge and writes nothing there."""
 
 from __future__ import annotations
 
