@@ -38,6 +38,8 @@ class GPTConfig:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise UserError(f"{name} must be a positive whole number, not {value!r}")
+            if value > LARGEST[name]:
+                raise UserError(f"{name} {value} is more than this program can count with: at most {LARGEST[name]:,}")
         if self.n_embd % self.n_head:
             raise UserError(
                 f"n_embd {self.n_embd} is not divisible by n_head {self.n_head}: choose n_embd as a multiple of n_head"
@@ -75,6 +77,9 @@ class GPTConfig:
             raise UserError(f"unknown model setting {', '.join(sorted(unknown))}")
         return cls(**d)
 
+
+# Far beyond any machine: so that a slip of the keyboard is one clear line, not an hour of counting.
+LARGEST = {"vocab_size": 1 << 24, "block_size": 1 << 24, "n_layer": 10_000, "n_head": 1 << 16, "n_embd": 1 << 20}
 
 PRESETS: dict[str, dict[str, Any]] = {
     "demo": dict(vocab_size=1024, block_size=256, n_layer=2, n_head=6, n_embd=192),

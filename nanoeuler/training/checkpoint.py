@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from nanoeuler import __version__
-from nanoeuler.durable import replacing_folder
+from nanoeuler.durable import replacing_folder, write_bytes
 from nanoeuler.errors import UserError
 from nanoeuler.formats.huggingface import save_gpt2
 from nanoeuler.formats.safetensors_file import write_tensors
@@ -94,7 +94,7 @@ def _save_optimizer(path: Path, model: GPT, moments: tuple[Array, Array]) -> Non
     if exact:
         write_tensors(path, tensors)  # piece by piece: save_file would first copy all of it
     else:
-        save_file(tensors, path)
+        write_bytes(path, save(tensors))
 
 
 def _on_host(model: GPT, array: Array) -> np.ndarray:
@@ -106,7 +106,7 @@ def has_state(folder: Path) -> bool:
     """Whether ``folder`` holds a ``trainer_state.json`` of ours (``transformers`` has a file of that name too)."""
     try:
         content = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(content, dict) and str(content.get("format")).startswith("nanoeuler-run-")
 
@@ -122,7 +122,7 @@ def load_state(folder: Path, with_optimizer: bool = True) -> TrainerState:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{folder} is no checkpoint of a run: it has no {STATE_FILE}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}): go on from another checkpoint with --init-from") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise UserError(f"{path} was not written by this program: go on from the model with --init-from {folder}")

@@ -100,7 +100,7 @@ class TrainConfig:
         file_preset = from_file.pop("preset", None)
         merged: dict[str, Any] = {}
         if (name := preset or file_preset) is not None:
-            if name not in PRESETS:
+            if not isinstance(name, str) or name not in PRESETS:
                 raise UserError(f"unknown preset {name!r}{_nearest(str(name), PRESETS)}: choose {', '.join(PRESETS)}")
             merged |= PRESETS[name]
         check_names(from_file, f"in {toml}")
@@ -173,10 +173,12 @@ class TrainConfig:
 def read_toml(path: Path) -> dict[str, Any]:
     """The table in a TOML file; UserError if it is missing or is not TOML."""
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8"))
+        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         raise UserError(f"cannot read the config {path}: {error.strerror}") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except RecursionError:
+        raise UserError(f"{path} is nested too deeply to be a config") from None
+    except ValueError as error:  # not UTF-8, not TOML, or a number of thousands of digits
         raise UserError(f"{path} is not TOML: {error}") from None
 
 
@@ -195,7 +197,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 def _toml_value(value: Any) -> str:
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=True)  # a JSON string is a TOML basic string
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # then also a TOML basic string
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
@@ -213,11 +215,18 @@ def _typed(name: str, value: Any) -> Any:
     if kind is str and isinstance(value, os.PathLike):
         return os.fspath(value)
     if kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise UserError(f"{name} must be a finite number, not one of {len(str(value))} digits") from None
     if kind is int and isinstance(value, float) and value.is_integer():
         return int(value)  # 2e3 steps
     if not isinstance(value, kind) or isinstance(value, bool):
         raise UserError(f"{name} must be {_NAMES[kind]}, not {value!r}")
+    if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
+        raise UserError(f"{name} holds bytes that are not UTF-8: {value!r}")
+    if isinstance(value, int) and value >= 1 << 63:
+        raise UserError(f"{name} must be below 2^63, not a number of {len(str(value))} digits")
     return value
 
 

@@ -17,6 +17,7 @@ from nanoeuler.model.gpt import GPT
 from nanoeuler.tokenizer import BaseTokenizer, Tokenizer, load_tokenizer
 from nanoeuler.training.checkpoint import TrainerState
 from nanoeuler.training.config import TrainConfig, check_names
+from nanoeuler.training.plan import plan
 from nanoeuler.training.runfolder import RunFolder, find_model
 
 CHANGEABLE = frozenset(
@@ -72,6 +73,7 @@ def new_model(config: TrainConfig, data: Data) -> tuple[GPT, BaseTokenizer | Non
         raise UserError(f"the tokens in {config.data} come without a tokenizer: give --vocab-size (GPT-2's is 50257)")
     sizes = config.model_config(n_vocab)
     check_data(config, sizes, data)
+    check_memory(config, sizes)
     return GPT(sizes, device=config.device, seed=config.seed), data.tokenizer
 
 
@@ -93,7 +95,19 @@ def _pretrained(config: TrainConfig, data: Data) -> tuple[GPT, BaseTokenizer | N
             f"prepare it again with --tokenizer {folder}"
         )
     check_data(config, model.config, data)
+    check_memory(config, model.config)
     return model, tokenizer or data.tokenizer
+
+
+def check_memory(config: TrainConfig, model: GPTConfig) -> None:
+    """Raise UserError if the run cannot fit into the memory there is, before anything is allocated."""
+    table = plan(model, config.batch_size, config.seq_len, config.device)
+    if table.fits is False and table.available is not None:
+        raise UserError(
+            f"this run needs {table.total / 2**30:,.1f} GiB of memory and {table.available / 2**30:,.1f} GiB are free: "
+            f"lower batch_size (the largest that fits is {table.largest_batch}), seq_len or the model; "
+            "`nanoeuler plan` shows what takes how much"
+        )
 
 
 def new_loader(config: TrainConfig, data: Data, T: int) -> Loader:

@@ -41,10 +41,15 @@ class Curve:
 
 def loss_curves(records: Iterable[Mapping[str, Any]]) -> list[Curve]:
     """Training and validation loss out of the lines of ``metrics.jsonl``; only curves that have points."""
-    records = list(records)
-    train = Curve.of("training", ((r["step"], r["loss"]) for r in records if "loss" in r), noisy=True)
-    val = Curve.of("validation", ((r["step"], r["val_loss"]) for r in records if "val_loss" in r))
+    records = [r for r in records if _is_number(r.get("step"))]
+    train = Curve.of("training", ((r["step"], r["loss"]) for r in records if _is_number(r.get("loss"))), noisy=True)
+    val = Curve.of("validation", ((r["step"], r["val_loss"]) for r in records if _is_number(r.get("val_loss"))))
     return [curve for curve in (train, val) if len(curve.x)]
+
+
+def _is_number(value: Any) -> bool:
+    """A damaged line of metrics may hold anything."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
 
 
 def limits(curves: Sequence[Curve]) -> tuple[float, float, float, float]:
