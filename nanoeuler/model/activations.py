@@ -19,6 +19,8 @@ from nanoeuler.model.config import GPTConfig
 from nanoeuler.ops.storage import Storage
 from nanoeuler.ops.table import Array, Ops
 
+IDLE = ("delta", "dresidual", "dpre", "act", "ln1", "ln2")
+"""What no one reads while the classifier runs, between forward and backward, as far as all layers share it."""
 EXACT = frozenset({"mean1", "rstd1", "lse", "mean2", "rstd2", "meanf", "rstdf", "losses"})
 """Statistics: one number a row, so precision costs little; stored in the engine's ``exact`` dtype."""
 
@@ -89,8 +91,9 @@ def planned_shapes(
 ) -> tuple[dict[str, tuple[int, ...]], list[dict[str, tuple[int, ...]]]]:
     """Name and shape of the arrays that all layers share, and of each layer's own, as they lie in memory."""
     shared, own = shared_shapes(config, B, T, training), layer_shapes(config, B, T)
-    if training:
+    if training and recompute:
         shared |= {name: own.pop(name) for name in list(own) if name in recompute}
+        shared |= {name: shared.pop(name) for name in IDLE if name in shared}  # side by side, at the end
     return shared, [own] * (config.n_layer if training else 1)
 
 
@@ -98,7 +101,28 @@ def n_bytes(config: GPTConfig, B: int, T: int, training: bool, storage: Storage)
     """Bytes that :class:`Activations` allocates for all but the token ids: what ``nanoeuler plan`` counts."""
     shared, layers = planned_shapes(config, B, T, training, storage.recompute)
     arrays = [*shared.items(), *(item for layer in layers for item in layer.items())]
-    return sum(storage.padded(math.prod(shape) * _item(name, storage)[1]) for name, shape in arrays)
+    idle, spare = spare_bytes(config, B, T, training, storage)
+    return sum(_place(name, shape, storage) for name, shape in arrays) + spare - idle
+
+
+def spare_bytes(config: GPTConfig, B: int, T: int, training: bool, storage: Storage) -> tuple[int, int]:
+    """(bytes of the arrays that are idle while the classifier runs, bytes to give to them together).
+
+    The classifier keeps its logits there. More of them at a time means fewer passes over the gradient of wte, so they
+    may take twice as much as lies idle anyway, up to what ``storage`` says.
+    """
+    least, most = storage.logits
+    if not (training and most and storage.recompute):
+        return 0, 0
+    shared, _ = planned_shapes(config, B, T, training, storage.recompute)
+    idle = sum(_place(name, shared[name], storage) for name in IDLE if name in shared)
+    all_logits = B * T * (config.vocab_size + 63) * storage.dtype_bytes
+    return idle, max(idle, storage.padded(min(max(2 * idle, least), all_logits, most)))
+
+
+def _place(name: str, shape: tuple[int, ...], storage: Storage) -> int:
+    """Bytes that an activation takes in the allocation."""
+    return storage.padded(math.prod(shape) * _item(name, storage)[1])
 
 
 def _item(name: str, storage: Storage) -> tuple[str, int]:
@@ -129,11 +153,14 @@ class Activations:
                 dtype, item_bytes = _item(name, storage)
                 size = math.prod(shape) * item_bytes
                 arrays[name] = memory[at : at + size].view(dtype).reshape(shape)
-                at += storage.padded(size)
+                at += _place(name, shape, storage)
             return arrays
 
         shapes, layers = planned_shapes(config, B, T, training, self.recompute)
         shared = carve(shapes)
+        idle, spare = spare_bytes(config, B, T, training, storage)
+        self.spare = memory[at - idle : at - idle + spare] if spare else None  # for the classifier's logits
+        at += spare - idle
         self.embedded, self.delta, self.lnf = shared["embedded"], shared["delta"], shared["lnf"]
         self.meanf, self.rstdf, self.losses = shared["meanf"], shared["rstdf"], shared["losses"]
         if training:

@@ -136,7 +136,7 @@ class GPT:
         """
         ops, p, g, C = self.ops, self.p, self.g, self.config.n_embd
         wte, acc = "wte.weight", accumulate
-        ops.classifier(a.losses, a.lnf, p[wte], a.targets, a.dln, g[wte], scale, acc)
+        ops.classifier(a.losses, a.lnf, p[wte], a.targets, a.dln, g[wte], scale, acc, a.spare)
 
         # A bias's gradient is the sum, over rows, of the gradient at its layer's output: so the operation that makes
         # that gradient sums it up on the way. Dropout stands in between on the branches' ends; there the layer sums.
@@ -232,7 +232,7 @@ class GPT:
         """Cross-entropy of each token (B, T), 0 where the target is -1."""
         a = self._fill(x, y, training=False)
         self.forward(a)
-        self.ops.classifier(a.losses, a.lnf, self.p["wte.weight"], a.targets)
+        self.ops.classifier(a.losses, a.lnf, self.p["wte.weight"], a.targets, spare=a.spare)
         return self.ops.download(a.losses).reshape(x.shape)
 
     def logits(self, x: np.ndarray, last_only: bool = False) -> np.ndarray:

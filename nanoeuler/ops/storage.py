@@ -15,7 +15,8 @@ class Storage:
     parameters; otherwise with a rounded copy.
 
     An array in an allocation takes whole ``line`` s of bytes, and ``gap`` more. ``recompute``: activations that are
-    not kept for backward but computed again, see :class:`~nanoeuler.model.activations.Activations`.
+    not kept for backward but computed again, see :class:`~nanoeuler.model.activations.Activations`. ``logits``: the
+    least and the most bytes of logits to make room for, over memory that lies idle while the classifier runs.
     """
 
     dtype: str
@@ -25,6 +26,7 @@ class Storage:
     line: int = 64
     gap: int = 0
     recompute: frozenset[str] = frozenset()
+    logits: tuple[int, int] = (0, 0)
 
     @property
     def rounds(self) -> bool:
@@ -41,13 +43,14 @@ class Storage:
 
 
 _ON_GPU = frozenset({"ln1", "ln2", "act"})  # cheap to make again, and 6 of the 16 numbers a block keeps a channel
+_LOGITS = (200 << 20, 530 << 20)  # GPT-2 124M at 16 x 1024 tokens then needs three chunks
 
 # An odd number of cache lines between neighbours: sizes are mostly multiples of a page, and without the gap all arrays
 # would begin at the same place within a page, and so compete for the same cache sets.
 STORAGE = {
     "cpu": Storage("float32", 4, "float32", 4, gap=21),
     "reference": Storage("float64", 8, "float64", 8, gap=21),
-    "gpu": Storage("bf16", 2, "fp32", 4, line=512, recompute=_ON_GPU),
-    "gpu-fp32": Storage("fp32", 4, "fp32", 4, line=512, recompute=_ON_GPU),
+    "gpu": Storage("bf16", 2, "fp32", 4, line=512, recompute=_ON_GPU, logits=_LOGITS),
+    "gpu-fp32": Storage("fp32", 4, "fp32", 4, line=512, recompute=_ON_GPU, logits=_LOGITS),
 }
 """By engine. On a GPU, arrays start on multiples of 512 bytes: whole pieces for every kind of wide access."""

@@ -173,12 +173,14 @@ class Ops(Protocol):
         dwte: Array | None = None,
         scale: float = 1.0,
         accumulate: bool = False,
+        spare: Array | None = None,
     ) -> None:
         """Tied head, softmax and cross-entropy, with gradients in the same pass, in chunks of rows.
 
         ``losses[n] = logsumexp(x[n] @ wte.T) - (x[n] @ wte.T)[targets[n]]``, 0 where the target is -1.
         x (N,C), wte (V,C), targets (N,) -> losses (N,). With ``dx`` (N,C) and ``dwte`` (V,C), also the
-        gradients of ``scale * sum(losses)``. The full logits (N,V) are never stored.
+        gradients of ``scale * sum(losses)``. The full logits (N,V) are never stored. ``spare``: bytes that may be
+        overwritten, such as with a chunk of logits.
         """
 
     def logits(self, out: Array, x: Array, wte: Array) -> None:

@@ -28,7 +28,7 @@ class FakeCuda:
 
     def __init__(self, memory=1 << 20, sm=90, gpus=1, init=Result.CUDA_SUCCESS):
         self.memory, self.sm, self.gpus, self.init = memory, sm, gpus, init
-        self.blocks, self.calls, self.launches = {}, [], []
+        self.blocks, self.pinned, self.calls, self.launches = {}, {}, [], []
         self.recording = None
 
     def do(self, action):
@@ -68,10 +68,7 @@ class FakeCuda:
     def cuMemAllocAsync(self, n_bytes, stream):
         if n_bytes > self.memory - self.used:
             return Result.CUDA_ERROR_OUT_OF_MEMORY, 0
-        block = ctypes.create_string_buffer(n_bytes + 256)
-        address = -(-ctypes.addressof(block) // 256) * 256
-        self.blocks[address] = (block, n_bytes)
-        return Result.CUDA_SUCCESS, address
+        return Result.CUDA_SUCCESS, _take(self.blocks, n_bytes)
 
     @property
     def used(self):
@@ -85,10 +82,11 @@ class FakeCuda:
         return Result.CUDA_SUCCESS, self.memory - self.used, self.memory
 
     def cuMemHostAlloc(self, n_bytes, flags):
-        return self.cuMemAllocAsync(n_bytes, None)
+        return Result.CUDA_SUCCESS, _take(self.pinned, n_bytes)
 
     def cuMemFreeHost(self, address):
-        return self.cuMemFreeAsync(address, None)
+        del self.pinned[address]
+        return (Result.CUDA_SUCCESS,)
 
     def cuMemsetD8Async(self, address, value, n_bytes, stream):
         return self.do(lambda: ctypes.memset(address, value, n_bytes))
@@ -135,3 +133,11 @@ class FakeCuda:
     def cuLaunchKernel(self, function, x, y, z, bx, by, bz, shared, stream, table, extra):
         self.launches.append((function, (x, y, z), bx, table))
         return (Result.CUDA_SUCCESS,)
+
+
+def _take(blocks, n_bytes):
+    """The address of ``n_bytes`` of host memory, noted in ``blocks``."""
+    block = ctypes.create_string_buffer(n_bytes + 256)
+    address = -(-ctypes.addressof(block) // 256) * 256
+    blocks[address] = (block, n_bytes)
+    return address

@@ -81,14 +81,14 @@ def test_memory_lives_as_long_as_its_views_and_is_counted(memory):
 def test_pinned_memory_is_given_back(memory):
     host = memory.device.pinned((3, 5), np.int32)
     assert host.shape == (3, 5) and host.dtype == np.int32 and not host.any()
-    used = memory.device.cuda.bindings.used
+    pinned = memory.device.cuda.bindings.pinned
     row = host[1]
     del host
     gc.collect()
-    assert memory.device.cuda.bindings.used == used
+    assert len(pinned) == 1
     del row
     gc.collect()
-    assert memory.device.cuda.bindings.used == 0
+    assert not pinned
 
 
 def test_a_full_gpu_is_one_line(memory):

@@ -60,21 +60,22 @@ def test_every_figure_is_what_is_allocated(step, B, T, dropout):
     rows = {row.name: row.bytes for row in plan(config, B, T, "gpu", memory_bytes=1 << 30).rows}
     assert rows["parameters"] == model.master.nbytes + model.params.nbytes == config.n_params * 6
     assert rows["gradients"] == model.grads.nbytes
-    assert rows["logits"] == model.ops._scratch["logits"].nbytes
+    assert rows["logits"] == ("logits" in model.ops._scratch and model.ops._scratch["logits"].nbytes)
     total = sum(rows.values()) - rows["program"]
-    assert 0 <= memory.peak - total < 1024 + 8 * B * T  # single numbers; ids that were there before the step's own
+    assert 0 <= memory.peak - total < 1024  # single numbers, such as the learning rate
 
 
 def test_without_room_the_error_says_what_would_fit(step, monkeypatch):
     monkeypatch.setattr(planning, "PROGRAM_BYTES", {"gpu": 0})
+    memory = 8 << 20
     with pytest.raises(UserError, match="out of GPU memory: batches of 64 x 96 tokens need") as caught:
-        step(CONFIG, 64, 96, memory=8 << 20)
+        step(CONFIG, 64, 96, memory)
     line = str(caught.value)
     assert "\n" not in line and "activations" in line
     largest = int(line.split("batch_size ")[1].split(" fits")[0])
-    step(CONFIG, largest, 96, memory=8 << 20)
+    step(CONFIG, largest, 96, memory + 1024)
     with pytest.raises(UserError, match=f"batch_size {largest} fits"):
-        step(CONFIG, largest + 1, 96, memory=8 << 20)
+        step(CONFIG, largest + 1, 96, memory)
 
 
 def test_a_model_too_large_for_the_gpu_says_so(step):

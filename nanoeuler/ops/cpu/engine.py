@@ -247,6 +247,7 @@ class CpuOps:
         dwte: np.ndarray | None = None,
         scale: float = 1.0,
         accumulate: bool = False,
+        spare: np.ndarray | None = None,
     ) -> None:
         (N, C), V = x.shape, wte.shape[0]
         rows = classifier_rows(N, V)

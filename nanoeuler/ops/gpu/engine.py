@@ -257,10 +257,15 @@ class GpuOps:
         dwte: DeviceArray | None = None,
         scale: float = 1.0,
         accumulate: bool = False,
+        spare: DeviceArray | None = None,
     ) -> None:
         N, (V, C) = x.shape[0], wte.shape
-        rows, stride = classifier_rows(N, C, V, self.storage.dtype_bytes, self.target), cls.logits_stride(V)
-        logits = self._space("logits", rows * stride, self.dtype)[: rows * stride].reshape(rows, stride)
+        stride, item = cls.logits_stride(V), self.storage.dtype_bytes
+        rows, fits = classifier_rows(N, C, V, item, self.target, spare.nbytes if spare else 0)
+        if spare is not None and fits:
+            logits = spare[: rows * stride * item].view(self.dtype).reshape(rows, stride)
+        else:
+            logits = self._space("logits", rows * stride, self.dtype)[: rows * stride].reshape(rows, stride)
         scratch = self._space("sums", classifier_scratch(N, rows, C, V, self.dtype, self.target))
         factor = None if dx is None else self._number("scale", float(scale))
         arrays = (losses, x, wte, targets, logits, scratch, dx, dwte, factor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nanoeuler.errors import UserError
+from nanoeuler.model.activations import spare_bytes
 from nanoeuler.model.config import GPTConfig
 from nanoeuler.ops.gpu.kernels import attention as att
 from nanoeuler.ops.gpu.kernels import classifier as cls
@@ -14,13 +15,22 @@ from nanoeuler.ops.gpu.kernels.spec import Target
 from nanoeuler.ops.gpu.runtime.driver import open_device
 from nanoeuler.ops.storage import Storage
 
-LOGITS_BYTES = 200 << 20  # the classifier's chunk of logits is at most about this large
+LOGITS_BYTES = 200 << 20  # the classifier's chunk of logits is at most about this large where none is given
 
 
-def classifier_rows(N: int, C: int, V: int, item_bytes: int, target: Target) -> int:
-    """Rows of logits that the classifier holds at a time: whole tiles of 128, if there are that many."""
-    most = LOGITS_BYTES // (item_bytes * cls.logits_stride(V))
-    return cls.chunk_rows(N, C, max(128, most // 128 * 128), target)
+def classifier_rows(N: int, C: int, V: int, item_bytes: int, target: Target, spare: int = 0) -> tuple[int, bool]:
+    """(rows of logits that the classifier holds at a time, whether they fit into ``spare`` bytes).
+
+    Whole tiles of 128 rows, if there are that many; in memory of its own only where that allows more of them.
+    """
+
+    def rows(n_bytes: int) -> int:
+        fitting = n_bytes // (item_bytes * cls.logits_stride(V))
+        return N if fitting >= N else fitting // 128 * 128
+
+    own = max(rows(LOGITS_BYTES), min(N, 128))
+    fits = rows(spare) >= own
+    return cls.chunk_rows(N, C, rows(spare) if fits else own, target), fits
 
 
 def classifier_scratch(N: int, rows: int, C: int, V: int, dtype: str, target: Target) -> int:
@@ -35,11 +45,14 @@ def training_scratch(
 ) -> tuple[int, int, int]:
     """(bytes of logits, rows of logits, bytes of other scratch) that a training step ends up with.
 
+    No bytes of logits: they lie over activations that are idle then.
+
     ``target``: by default the GPU of this machine or, if there is none, an H100.
     """
     target = target or _target_here()
     N, C, V = B * T, config.n_embd, config.vocab_size
-    rows = classifier_rows(N, C, V, storage.dtype_bytes, target)
+    spare = spare_bytes(config, B, T, True, storage)[1]
+    rows, fits = classifier_rows(N, C, V, storage.dtype_bytes, target, spare)
     layers = ((C, 3 * C), (C, C), (C, 4 * C), (4 * C, C))
     sums = max(
         ln.layernorm_backward_scratch(C, target),
@@ -48,7 +61,8 @@ def training_scratch(
         opt.global_norm_scratch(target),
         *(lin.linear_backward_scratch(N, inner, outer, storage.dtype, target) for inner, outer in layers),
     )
-    return rows * cls.logits_stride(V) * storage.dtype_bytes, rows, 4 * (sums + N)
+    logits = 0 if fits else rows * cls.logits_stride(V) * storage.dtype_bytes
+    return logits, rows, 4 * (sums + N)
 
 
 def _target_here() -> Target:

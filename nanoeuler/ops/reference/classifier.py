@@ -33,6 +33,7 @@ def classifier(
     dwte: np.ndarray | None = None,
     scale: float = 1.0,
     accumulate: bool = False,
+    spare: np.ndarray | None = None,
 ) -> None:
     """x (N,C), wte (V,C), targets (N,) int32 -> losses (N,) in nats; on request dx (N,C) and dwte (V,C) as well.
 
