@@ -24,8 +24,12 @@ def get_engine(device: str) -> Ops:
 
         return ReferenceOps()
     if device == "cpu":
-        from nanoeuler.ops.cpu import CpuOps
-
+        try:
+            from nanoeuler.ops.cpu import CpuOps
+        except RuntimeError as error:  # Numba's, when it finds no folder for compiled kernels
+            if "locator" not in str(error):
+                raise
+            raise UserError("no folder for compiled kernels: set NUMBA_CACHE_DIR to one that can be written") from None
         return CpuOps()
     from nanoeuler.ops.gpu.runtime.driver import load_bindings
 
