@@ -264,6 +264,23 @@ def test_classifier(normal, N, V, C, rows, accumulate):
     assert losses.host[3] == 0.0 and not dx.host[3].any()
 
 
+def test_classifier_is_exact_where_the_model_is_sure(normal):
+    """One minus a probability that rounds to one: loss and gradient come from what is left for the others."""
+    x, wte = np.eye(3), np.array([[30.0, -5.0, 0.0], [0.0, 9.0, 1.0], [1.0, 0.0, 60.0], [2.0, 1.0, 0.0]])
+    targets = np.array([0, 1, 2])
+    odds = np.exp(wte.T - wte.T[range(3), targets][:, None])  # of each token against the answer
+    odds[range(3), targets] = 0.0
+    dz = odds / (1 + odds.sum(1, keepdims=True))
+    losses, dx, dwte = empty(3), empty(3, 3), empty(4, 3)
+    logits, scratch = empty(3, cls.logits_stride(4)), empty(10)
+    arrays = (array(x), array(wte), i32(targets), logits, scratch)
+    run(cls.classifier(losses, *arrays, dx, dwte, array([1.0]), target=TARGET))
+    assert losses.host == pytest.approx(-np.log1p(-dz.sum(1)), rel=1e-5, abs=1e-35)
+    dz[range(3), targets] = -dz.sum(1)
+    assert dx.host == pytest.approx(dz @ wte, rel=1e-4, abs=1e-35)
+    assert dwte.host == pytest.approx(dz.T @ x, rel=1e-4, abs=1e-35)
+
+
 # ---- dropout, optimizer -----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("p", [0.0, 0.1, 0.5])
 @pytest.mark.parametrize("seed, site", [(0, 0), (0x9E3779B1, 5), (2**32 - 1, 2)])

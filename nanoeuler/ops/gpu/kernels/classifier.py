@@ -34,14 +34,18 @@ def cross_entropy_kernel(losses, logits, targets, scale, V, stride, GRADIENT: tl
     A row does not fit into registers, so it is read twice; the second time it comes out of L2. Each block is loaded
     while the one before it is worked on, since every block ends with a maximum that all warps wait for. Loads are cut
     off at ``stride``, a multiple of 64, not at V: a mask that may fall anywhere would make every load 2 bytes wide.
+
+    The answer is left out of the sum at first: what the *others* have of the probability is its gradient, and its loss
+    where it is small. As one minus the answer's probability, both would drown in rounding once a model is sure.
     """
     row = tl.program_id(0)
     z_row = logits + row.to(tl.int64) * stride
     target = tl.load(targets + row)
     scored = target >= 0
     right = tl.load(z_row + target, mask=scored, other=0.0).to(tl.float32)  # before any thread overwrites it
+    right = tl.where(scored, right * LOG2_E, float("-inf"))
     lanes = tl.arange(0, BLOCK)
-    most = float("-inf")
+    most = -1e30  # less than any logit, but not so that exp2(most - most) is no number
     total = tl.zeros((BLOCK,), tl.float32)
     ahead = tl.load(z_row + lanes, mask=lanes < stride, other=0.0)
     for first in range(0, V, BLOCK):
@@ -50,13 +54,19 @@ def cross_entropy_kernel(losses, logits, targets, scale, V, stride, GRADIENT: tl
         ahead = tl.load(z_row + columns + BLOCK, mask=columns + BLOCK < stride, other=0.0)
         if first + BLOCK > V:
             z = tl.where(columns < V, z, float("-inf"))
+        if (first <= target) & (target < first + BLOCK):
+            z = tl.where(columns == target, float("-inf"), z)
         new = tl.maximum(most, tl.max(z, 0))
         total = total * tl.exp2(most - new) + tl.exp2(z - new)
         most = new
     if GRADIENT:
         ahead = tl.load(z_row + lanes, mask=lanes < stride, other=0.0)
-    lse = most + tl.log2(tl.sum(total, 0))  # in log2 units
-    tl.store(losses + row, tl.where(scored, lse * LN_2 - right, 0.0))
+    top = tl.maximum(most, right)
+    rest = tl.sum(total, 0) * tl.exp2(most - top)
+    lse = top + tl.log2(rest + tl.exp2(right - top))  # in log2 units
+    others = rest * tl.exp2(top - lse)  # their share of the probability
+    loss = tl.where(others < 1e-3, others + 0.5 * others * others, (lse - right) * LN_2)  # -log(1 - others)
+    tl.store(losses + row, tl.where(scored, loss, 0.0))
     if GRADIENT:
         weight = tl.where(scored, tl.load(scale), 0.0)
         for first in range(0, V, BLOCK):
@@ -67,8 +77,7 @@ def cross_entropy_kernel(losses, logits, targets, scale, V, stride, GRADIENT: tl
                 dz = tl.where(columns < V, dz, 0.0)
             tl.store(z_row + columns, dz.to(logits.dtype.element_ty), mask=columns < stride)
         tl.debug_barrier()  # the whole row is written: now the one place where the answer stands
-        answer = (tl.exp2(right * LOG2_E - lse) - 1.0) * weight
-        tl.store(z_row + target, answer.to(logits.dtype.element_ty), mask=scored)
+        tl.store(z_row + target, (-others * weight).to(logits.dtype.element_ty), mask=scored)
 
 
 def logits_stride(V: int) -> int:
