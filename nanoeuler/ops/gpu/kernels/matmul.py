@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,7 +28,6 @@ class Tiles:
 
 
 ROLES = Tiles(128, 128, 64, warps=4, stages=5, schedule="roles")
-USE_ROLES = os.environ.get("NANOEULER_GPU_ROLES") == "1"  # until it has been measured in the last form it has now
 
 
 def tiles_for(M: int, N: int, K: int, dtype: str, target: Target, plain: bool, gelu: int = 0) -> Tiles:
@@ -44,8 +42,8 @@ def tiles_for(M: int, N: int, K: int, dtype: str, target: Target, plain: bool, g
         cut = Tiles()
     if plain and K >= 2048 and waves(M, N, cut, target) < 0.85:
         return replace(cut, per_multiprocessor=1, schedule="stream")
-    if USE_ROLES and target.sm == 90 and not plain:
-        return ROLES
+    if target.sm == 90 and (not plain or K <= 1024):
+        return ROLES  # where the epilogue is a good part of the work
     if cut == Tiles() and not plain and K <= 1024 and gelu != 2:
         return Tiles(128, 128, 64, 2, 2, 4, 3)  # two programs a multiprocessor: one multiplies while the other stores
     return cut
@@ -114,7 +112,9 @@ def matmul(
     if cut.schedule == "stream" and plain:
         return _stream(cut, inputs, c, scratch, accumulate, tma, target)
     count = cdiv(M, cut.bm) * cdiv(N, cut.bn)
-    if cut.schedule == "roles" and tma and a.dtype == "bf16" == c.dtype and not accumulate:
+    if cut.schedule == "roles" and not (tma and a.dtype == "bf16" == c.dtype and not accumulate):
+        cut = Tiles()  # as many rows a tile, which is what ``sums_rows`` counts on
+    if cut.schedule == "roles":
         extra = pre if gelu else residual
         stages = cut.stages - 1 if act is not None else cut.stages
         programs = min(target.multiprocessors, cdiv(count, 2))
