@@ -113,7 +113,8 @@ def _compile(source: Source) -> Binary:
     attrs = {(index[source.signature[i][0]],): [["tt.divisibility", 16]] for i in source.aligned}
     ast = (GluonASTSource if source.fn.is_gluon() else ASTSource)(source.fn, ordered, constexprs, attrs)
     try:
-        kernel = triton.compile(ast, target=GPUTarget("cuda", source.sm, 32), options=dict(source.options))
+        options = {"enable_fp_fusion": True, **dict(source.options)}  # said, since newer Tritons change the default
+        kernel = triton.compile(ast, target=GPUTarget("cuda", source.sm, 32), options=options)
     except Exception as error:
         if "is not defined for option" in str(error) or "not a recognized processor" in str(error):
             raise UserError(
