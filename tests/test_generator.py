@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 from nanoeuler.errors import UserError
-from nanoeuler.inference.generator import SIDE_BY_SIDE, Generator, window_start
+from nanoeuler.inference.batch import window_start
+from nanoeuler.inference.decoder import UncachedDecoder
+from nanoeuler.inference.generator import SIDE_BY_SIDE, Generator
 from nanoeuler.inference.sampling import SamplingConfig, sample_next, uniform
 from nanoeuler.inference.stopping import StopStrings
 from nanoeuler.model.config import GPTConfig
@@ -44,14 +47,28 @@ class Scripted(Generator):
         config = GPTConfig(tokenizer.n_vocab, block_size=block_size, n_layer=1, n_head=1, n_embd=1)
         super().__init__(GPT(config, device="reference"), tokenizer)
         self.script = script
-        self.seen: list[np.ndarray] = []
+        self.seen: list[list[int]] = []
 
-    def _next_logits(self, tokens: np.ndarray) -> np.ndarray:
-        step = len(self.seen)
-        self.seen.append(tokens.copy())
+    def open_decoder(self, n_slots: int, context: int) -> UncachedDecoder:
+        return ScriptedDecoder(self, n_slots, context)
+
+
+class ScriptedDecoder(UncachedDecoder):
+    def __init__(self, generator: Scripted, n_slots: int, context: int) -> None:
+        super().__init__(generator.model, n_slots, context)
+        self.generator = generator
+
+    def extend(self, slot: int, tokens: Sequence[int]) -> np.ndarray:
+        begin = self._advance(slot, len(tokens)).start
+        self._tokens[slot][begin:] = tokens
+        script, step = self.generator.script, len(self.generator.seen)
+        self.generator.seen.append(self._tokens[slot].copy())
         logits = np.zeros((len(tokens), self.model.config.vocab_size))
-        logits[:, self.script[step % len(self.script)]] = 1e4
+        logits[:, script[step % len(script)]] = 1e4
         return logits
+
+    def step(self, slots: Sequence[int], tokens: Sequence[int]) -> np.ndarray:
+        return np.concatenate([self.extend(slot, [token]) for slot, token in zip(slots, tokens)])
 
 
 def scripted(tokenizer: Tokenizer, text: str, **kwargs: Any) -> Scripted:
@@ -110,7 +127,7 @@ def test_empty_prompt_starts_from_end_of_text(bytes_tokenizer: Tokenizer) -> Non
     generator = scripted(bytes_tokenizer, "Hi")
     [out] = generator.generate("", max_new_tokens=2)
     assert out.text == "Hi"
-    assert generator.seen[0].tolist() == [[256]]
+    assert generator.seen[0] == [256]
 
 
 @pytest.mark.parametrize(("characters", "first"), [("ab\n", 2), ("abc", 0)])
@@ -118,15 +135,15 @@ def test_empty_prompt_in_a_character_vocabulary(characters: str, first: int) -> 
     generator = Scripted(CharTokenizer(characters), [1])
     [out] = generator.generate("", max_new_tokens=2)
     assert out.text == "bb"
-    assert generator.seen[0].tolist() == [[first]]
+    assert generator.seen[0] == [first]
 
 
 def test_special_tokens_in_the_prompt(bytes_tokenizer: Tokenizer) -> None:
     generator = scripted(bytes_tokenizer, "a")
     generator.generate("<|endoftext|>", max_new_tokens=1)
     generator.generate("<|endoftext|>", max_new_tokens=1, allow_special=True)
-    assert generator.seen[0].shape == (1, 13)  # plain text, a byte a token
-    assert generator.seen[1].tolist() == [[256]]
+    assert len(generator.seen[0]) == 13  # plain text, a byte a token
+    assert generator.seen[1] == [256]
 
 
 # ---- where it ends ------------------------------------------------------------------------------------
@@ -223,7 +240,7 @@ def test_long_texts_slide_and_say_so(bytes_tokenizer: Tokenizer) -> None:
     [out] = generator.generate("123456", max_new_tokens=10)
     assert out.text == "abcdefghij"
     everything = bytes_tokenizer.encode("123456abcdefghij")
-    assert [row[0].tolist() for row in generator.seen] == [everything[window_start(n, 8) : n] for n in range(6, 16)]
+    assert generator.seen == [everything[window_start(n, 8) : n] for n in range(6, 16)]
     assert len(out.notes) == 1 and "outgrew" in out.notes[0]
 
 
@@ -232,7 +249,7 @@ def test_long_prompts_keep_their_end_and_say_so(bytes_tokenizer: Tokenizer) -> N
     stream = generator.stream("0123456789", max_new_tokens=3)
     assert "10 tokens" in stream.generation.notes[0] and "last 6" in stream.generation.notes[0]
     assert "".join(stream) == "zzz"
-    assert generator.seen[0].tolist() == [bytes_tokenizer.encode("456789")]
+    assert generator.seen[0] == bytes_tokenizer.encode("456789")
     assert len(stream.generation.notes) == 1
 
 
@@ -279,9 +296,9 @@ def test_stream_refuses_at_once(random_generator: Generator) -> None:
             random_generator.stream("x", sample=sample)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("prompt", [None, b"x", ["x", "y"], 3])
+@pytest.mark.parametrize("prompt", [None, b"x", ["x", 3], 3])
 def test_prompts_that_are_no_text(random_generator: Generator, prompt: Any) -> None:
-    with pytest.raises(UserError, match="the prompt must be text, not"):
+    with pytest.raises(UserError, match="the prompt must be text, or a list of texts, not"):
         random_generator.generate(prompt)
 
 

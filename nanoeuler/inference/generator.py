@@ -1,15 +1,10 @@
-"""Writing text with a model: the loop from prompt to tokens to text.
-
-The context. A model sees at most ``block_size`` tokens. Longer texts slide: when the window is full, its older half
-is dropped, and it fills up again (:func:`window_start`). The window's place depends on the number of tokens alone,
-so it does not matter where the prompt ends and the new text begins; and as it moves only now and then, whatever was
-computed for it can be kept in between.
-"""
+"""Writing text with a model: from prompts to tokens to text, on any device, several texts side by side."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
@@ -18,6 +13,8 @@ from typing import Literal
 import numpy as np
 
 from nanoeuler.errors import UserError
+from nanoeuler.inference.batch import Batch, Text, window_start
+from nanoeuler.inference.decoder import Decoder, open_decoder
 from nanoeuler.inference.pretrained import find_model_folder, tokenizer_of
 from nanoeuler.inference.sampling import SamplingConfig, sample_next, uniform
 from nanoeuler.inference.stopping import StopStrings
@@ -25,7 +22,7 @@ from nanoeuler.model.gpt import GPT
 from nanoeuler.tokenizer import BaseTokenizer, StreamDecoder
 
 FinishReason = Literal["length", "eot", "stop"]
-SIDE_BY_SIDE = 8  # samples that run in one batch: more would only cost memory
+SIDE_BY_SIDE = 8  # texts that run in one batch, unless told otherwise
 
 
 @dataclass
@@ -71,7 +68,7 @@ class Generator:
     True
     """
 
-    def __init__(self, model: GPT, tokenizer: BaseTokenizer) -> None:
+    def __init__(self, model: GPT, tokenizer: BaseTokenizer, weights: str | None = None) -> None:
         if tokenizer.n_vocab > model.config.vocab_size:
             raise UserError(
                 f"the tokenizer has {tokenizer.n_vocab} entries and the model only {model.config.vocab_size}: "
@@ -79,21 +76,25 @@ class Generator:
             )
         self.model = model
         self.tokenizer = tokenizer
+        self.weights = weights
+        self._idle: Decoder | None = None  # kept from call to call
 
     @classmethod
-    def from_pretrained(cls, path: str | Path | None = None, device: str = "cpu") -> Generator:
+    def from_pretrained(
+        cls, path: str | Path | None = None, device: str = "cpu", weights: str | None = None
+    ) -> Generator:
         """Load model and tokenizer from a folder (or the best checkpoint of a run); None is the shipped model.
 
         Raises UserError if there is no model, or it cannot be read.
         """
         folder = find_model_folder(path)
         model = GPT.from_pretrained(folder, device=device)
-        return cls(model, tokenizer_of(folder, model.config))
+        return cls(model, tokenizer_of(folder, model.config), weights)
 
     # ---- what callers use ---------------------------------------------------------------------------
     def generate(
         self,
-        prompt: str = "",
+        prompt: str | Sequence[str] = "",
         *,
         max_new_tokens: int = 256,
         temperature: float = SamplingConfig.temperature,
@@ -106,8 +107,12 @@ class Generator:
         stop_at_eot: bool = True,
         allow_special: bool = False,
         overflow: Literal["slide", "refuse"] = "slide",
+        batch_size: int = SIDE_BY_SIDE,
     ) -> list[Generation]:
-        """Write ``num_samples`` texts that continue ``prompt``.
+        """Write ``num_samples`` texts that continue ``prompt``; of several prompts, those of the first come first.
+
+        At most ``batch_size`` texts run side by side; when one ends, the next takes its place. A prompt is read once
+        for all its samples that are on their way together. What is written beside a text does not change it.
 
         For the choice of each token see :class:`SamplingConfig`; without a ``seed`` one is drawn, and
         ``Generation.seed`` tells it. ``stop``: strings that end the text, and are no part of it. ``stop_at_eot``:
@@ -121,10 +126,16 @@ class Generator:
         config = _sampling(temperature, top_k, top_p, repetition_penalty, seed)
         if not isinstance(num_samples, Integral) or num_samples < 1:
             raise UserError(f"num_samples must be a whole number, 1 or above, not {num_samples!r}")
-        ids = self._prompt_ids(prompt, max_new_tokens, allow_special, overflow)
-        writers = [_Writer(self, ids, config, i, max_new_tokens, stop, stop_at_eot) for i in range(num_samples)]
-        for first in range(0, num_samples, SIDE_BY_SIDE):
-            self._write(writers[first : first + SIDE_BY_SIDE])
+        if not isinstance(batch_size, Integral) or batch_size < 1:
+            raise UserError(f"batch_size must be a whole number, 1 or above, not {batch_size!r}")
+        prompts = [prompt] if isinstance(prompt, str) or not isinstance(prompt, Sequence) else prompt
+        writers = []
+        for ids in [self._prompt_ids(one, max_new_tokens, allow_special, overflow) for one in prompts]:
+            writers += [_Writer(self, ids, config, i, max_new_tokens, stop, stop_at_eot) for i in range(num_samples)]
+        waiting = [writer for writer in writers if not writer.done]
+        if waiting:
+            with self._batch(waiting, int(batch_size)) as batch:
+                _write(batch, waiting)
         return [writer.generation for writer in writers]
 
     def stream(
@@ -156,24 +167,34 @@ class Generator:
         return TextStream(self._pieces(writer), writer.generation)
 
     # ---- the loop -----------------------------------------------------------------------------------
-    def _write(self, writers: list[_Writer]) -> None:
-        """Run samples of one prompt side by side, each until it ends."""
-        live = [writer for writer in writers if not writer.done]
-        while live:
-            logits = self._next_logits(np.array([writer.window() for writer in live], np.int32))
-            for writer, row in zip(live, logits):
-                writer.take(row)
-            live = [writer for writer in live if not writer.done]
-
     def _pieces(self, writer: _Writer) -> Iterator[str]:
-        while not writer.done:
-            piece = writer.take(self._next_logits(np.array([writer.window()], np.int32))[0])
-            if piece:
-                yield piece
+        if writer.done:
+            return
+        with self._batch([writer], 1) as batch:
+            batch.place(writer.text)
+            while not writer.done:
+                if piece := writer.take(batch.next_logits([writer.text])[0]):
+                    yield piece
 
-    def _next_logits(self, tokens: np.ndarray) -> np.ndarray:
-        """Logits (B, V) of the token after ``tokens`` (B, T), 1 <= T <= block_size."""
-        return self.model.logits(tokens, last_only=True)
+    @contextmanager
+    def _batch(self, writers: list[_Writer], most: int) -> Iterator[Batch]:
+        """Slots for these texts, or for as many as may run side by side: those of the last call if they are enough."""
+        block_size = self.model.config.block_size
+        context = min(block_size, max(writer.longest for writer in writers))
+        n_slots, decoder = min(most, len(writers)), self._idle
+        self._idle = None  # another call while this one is under way must use its own
+        if decoder is None or decoder.n_slots < n_slots or decoder.context < context:
+            decoder = None  # given back before the new one is made
+            context = min(block_size, -(-context // 64) * 64)
+            decoder = self.open_decoder(n_slots, context)
+        try:
+            yield Batch(decoder, block_size)
+        finally:
+            self._idle = decoder
+
+    def open_decoder(self, n_slots: int, context: int) -> Decoder:
+        """A decoder for this model with room for ``n_slots`` texts of ``context`` tokens."""
+        return open_decoder(self.model, n_slots, context, self.weights)
 
     def _prompt_ids(self, prompt: str, max_new_tokens: int, allow_special: bool, overflow: str) -> list[int]:
         if not isinstance(max_new_tokens, Integral) or max_new_tokens < 0:
@@ -181,7 +202,7 @@ class Generator:
         if overflow not in ("slide", "refuse"):
             raise UserError(f"overflow must be 'slide' or 'refuse', not {overflow!r}")
         if not isinstance(prompt, str):
-            raise UserError(f"the prompt must be text, not {type(prompt).__name__}: call once for each of several")
+            raise UserError(f"the prompt must be text, or a list of texts, not {type(prompt).__name__}")
         ids = self.tokenizer.encode(prompt, "all" if allow_special else ()) or [self._first_token()]
         # The last token drawn is never read, so one more than the context fits.
         if overflow == "refuse" and len(ids) + max_new_tokens - 1 > self.model.config.block_size:
@@ -201,6 +222,19 @@ class Generator:
             return 0  # a character vocabulary without newlines
 
 
+def _write(batch: Batch, waiting: list[_Writer]) -> None:
+    """Write all texts, as many side by side as the batch has slots for."""
+    waiting, live = waiting[::-1], list[_Writer]()
+    while waiting or live:
+        while waiting and batch.place(waiting[-1].text):
+            live.append(waiting.pop())
+        for writer, logits in zip(live, batch.next_logits([writer.text for writer in live])):
+            writer.take(logits)
+            if writer.done:
+                batch.release(writer.text)
+        live = [writer for writer in live if not writer.done]
+
+
 class _Writer:
     """One sample in the making: its tokens, and the text that is certain so far."""
 
@@ -214,7 +248,8 @@ class _Writer:
         stop: str | Sequence[str] | None,
         stop_at_eot: bool,
     ) -> None:
-        self.tokens = list(prompt_ids)
+        self.text = Text(list(prompt_ids))
+        self.longest = len(prompt_ids) + max_new_tokens
         self.generation = Generation(n_prompt=len(prompt_ids), seed=config.seed)
         self.done = max_new_tokens == 0
         self._config, self._sample, self._max_new_tokens = config, sample, max_new_tokens
@@ -230,24 +265,14 @@ class _Writer:
                 f"only the last {len(prompt_ids) - start} count"
             )
 
-    def window(self) -> list[int]:
-        """The tokens that the model sees."""
-        start = window_start(len(self.tokens), self._block_size)
-        if start and not self.generation.notes:
-            self.generation.notes.append(
-                f"the text outgrew the model's context of {self._block_size} tokens: "
-                f"its beginning was forgotten on the way"
-            )
-        return self.tokens[start:]
-
     def take(self, logits: np.ndarray) -> str:
         """Draw the next token from ``logits`` (V,); return the text that it makes certain."""
         out = self.generation
         u = uniform(self._config.seed, self._sample, len(out.tokens))
-        id = sample_next(logits, self.tokens, self._config, u, n_valid=self._n_vocab)
+        id = sample_next(logits, self.text.tokens, self._config, u, n_valid=self._n_vocab)
         if id == self._eot_id:
             return self._finish("eot")
-        self.tokens.append(id)
+        self.text.tokens.append(id)
         out.tokens.append(id)
         piece = self._stop.feed(self._decoder.feed(id))
         out.text += piece
@@ -255,6 +280,11 @@ class _Writer:
             self.done, out.finish_reason = True, "stop"
         elif len(out.tokens) == self._max_new_tokens:
             piece += self._finish("length")
+        elif not out.notes and len(self.text.tokens) > self._block_size:
+            out.notes.append(
+                f"the text outgrew the model's context of {self._block_size} tokens: "
+                f"its beginning was forgotten on the way"
+            )
         return piece
 
     def _finish(self, reason: FinishReason) -> str:
@@ -267,18 +297,6 @@ class _Writer:
         out.text += rest
         self.done, out.finish_reason = True, reason
         return rest
-
-
-def window_start(n_tokens: int, block_size: int) -> int:
-    """Index of the first of ``n_tokens`` tokens that the model sees.
-
-    0 while all fit; from then on it moves by half a context whenever the window is full.
-
-    >>> [window_start(n, 4) for n in range(3, 10)]
-    [0, 0, 2, 2, 4, 4, 6]
-    """
-    hop = max(1, block_size // 2)
-    return max(0, -(-(n_tokens - block_size) // hop)) * hop
 
 
 def _sampling(

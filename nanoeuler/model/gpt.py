@@ -15,6 +15,7 @@ import numpy as np
 
 from nanoeuler.errors import UserError
 from nanoeuler.model.activations import Activations
+from nanoeuler.model.cache import CacheRows
 from nanoeuler.model.config import GPTConfig
 from nanoeuler.model.parameters import Layout, init_parameters
 from nanoeuler.ops import get_engine
@@ -94,10 +95,17 @@ class GPT:
         return self._acts
 
     # ---- forward ------------------------------------------------------------------------------------
-    def forward(self, a: Activations, dropout: float = 0.0, seed: Seed = 0) -> None:
-        """From ``a.idx`` (B, T) to ``a.lnf`` (N, C), the final layer norm's output."""
+    def forward(self, a: Activations, dropout: float = 0.0, seed: Seed = 0, cached: CacheRows | None = None) -> None:
+        """From ``a.idx`` (B, T) to ``a.lnf`` (N, C), the final layer norm's output.
+
+        With ``cached``, the rows' keys and values are kept in a cache; unless the rows are all that their sequences
+        hold, they are embedded at their own positions and see what the cache holds before them.
+        """
         ops, p, C = self.ops, self.p, self.config.n_embd
-        ops.embedding(a.embedded, a.idx, p["wte.weight"], p["wpe.weight"])
+        if cached is None or cached.whole:
+            ops.embedding(a.embedded, a.idx, p["wte.weight"], p["wpe.weight"])
+        else:
+            cached.embed(a.embedded.reshape(-1, C), a.idx.reshape(-1), p["wte.weight"], p["wpe.weight"])
         if dropout:
             ops.dropout(a.embedded, a.embedded, dropout, _site(seed, 0, 0))
         x = a.embedded.reshape(-1, C)  # the residual stream, (N, C)
@@ -111,7 +119,12 @@ class GPT:
                 ops.add_layernorm(*ln1, end, x, a.delta, p[h + "ln_1.weight"], p[h + "ln_1.bias"])
                 x = end
             ops.linear(blk.qkv.reshape(-1, 3 * C), blk.ln1, p[h + "attn.c_attn.weight"], p[h + "attn.c_attn.bias"])
-            ops.attention(blk.att, blk.lse, blk.qkv, self.config.n_head, dropout, _site(seed, i, 1))
+            if cached is not None:
+                cached.write(i, blk.qkv.reshape(-1, 3 * C), self.config.n_head)
+            if cached is None or cached.whole:
+                ops.attention(blk.att, blk.lse, blk.qkv, self.config.n_head, dropout, _site(seed, i, 1))
+            else:
+                cached.attend(i, blk.att.reshape(-1, C), blk.qkv.reshape(-1, 3 * C), self.config.n_head)
             ops.linear(a.delta, blk.att.reshape(-1, C), p[h + "attn.c_proj.weight"], p[h + "attn.c_proj.bias"])
             if dropout:
                 ops.dropout(a.delta, a.delta, dropout, _site(seed, i, 2))
@@ -237,8 +250,15 @@ class GPT:
 
     def logits(self, x: np.ndarray, last_only: bool = False) -> np.ndarray:
         """Logits after each token, (B, T, V), or after the last one, (B, V)."""
+        return self._logits(x, last_only)
+
+    def logits_cached(self, x: np.ndarray, cached: CacheRows, last_only: bool = False) -> np.ndarray:
+        """:meth:`logits` of tokens ``x`` (B, T) whose B T rows have the places in ``cached``: see :meth:`forward`."""
+        return self._logits(x, last_only, cached)
+
+    def _logits(self, x: np.ndarray, last_only: bool, cached: CacheRows | None = None) -> np.ndarray:
         a = self._fill(x, None, training=False)
-        self.forward(a)
+        self.forward(a, cached=cached)
         B, T, V, C = a.B, a.T, self.config.vocab_size, self.config.n_embd
         rows = a.lnf.reshape(B, T, C)[:, -1, :] if last_only else a.lnf
         out = self.ops.empty((B if last_only else B * T, V), self.ops.exact)

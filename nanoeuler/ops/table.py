@@ -219,6 +219,35 @@ class Ops(Protocol):
         """
 
 
+class CachedOps(Ops, Protocol):
+    """What decoding with a KV cache needs beside that: attention when a text grows token by token.
+
+    Row n is a token that sequence ``slots[n]`` has at ``positions[n]`` (both (N,) int32). A product of few rows with a
+    matrix is :meth:`linear` and :meth:`logits` as ever: an engine may use other kernels for few rows. An engine without
+    these operations writes without a cache.
+    """
+
+    def cache_shapes(
+        self, n_slots: int, n_head: int, context: int, head_dim: int
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Shapes of one layer's ``keys`` and ``values``, in whatever order suits the engine."""
+
+    def embedding_at(self, out: Array, idx: Array, positions: Array, wte: Array, wpe: Array) -> None:
+        """``out[n] = wte[idx[n]] + wpe[positions[n]]``: idx, positions (N,) -> out (N,C)."""
+
+    def write_cache(self, keys: Array, values: Array, qkv: Array, slots: Array, positions: Array, n_head: int) -> None:
+        """Keep the keys and values of ``qkv`` (N,3C), packed q|k|v, at the rows' places."""
+
+    def attention_cached(
+        self, out: Array, qkv: Array, keys: Array, values: Array, slots: Array, positions: Array, n_head: int
+    ) -> None:
+        """Attention of the queries in ``qkv`` (N,3C) to what their sequences hold up to their own position, which
+        :meth:`write_cache` has written: out (N,C)."""
+
+    def copy_cache(self, keys: Array, values: Array, src: int, dst: int, length: int) -> None:
+        """Give sequence ``dst`` the first ``length`` positions of sequence ``src``."""
+
+
 def keep_mask(n: int, p: float, seed: int) -> np.ndarray:
     """Which of ``n`` elements dropout keeps: bool (n,), a pure function of ``(seed, index)``.
 

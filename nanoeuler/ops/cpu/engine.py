@@ -10,12 +10,14 @@ import numba
 import numpy as np
 
 from nanoeuler.ops.cpu import attention as att
+from nanoeuler.ops.cpu import cache as kv
 from nanoeuler.ops.cpu import classifier as cls
 from nanoeuler.ops.cpu import dropout as drp
 from nanoeuler.ops.cpu import embedding as emb
 from nanoeuler.ops.cpu import gemm as mm
 from nanoeuler.ops.cpu import layernorm as ln
 from nanoeuler.ops.cpu import optimizer as opt
+from nanoeuler.ops.cpu import rows as row
 from nanoeuler.ops.cpu import warmup
 from nanoeuler.ops.storage import STORAGE
 from nanoeuler.ops.table import hash32
@@ -132,7 +134,7 @@ class CpuOps:
 
     def logits(self, out: np.ndarray, x: np.ndarray, wte: np.ndarray) -> None:
         x = np.ascontiguousarray(x)
-        self._gemm(out, x, False, wte, True, (x.shape[0], wte.shape[0], wte.shape[1]))
+        row.logits(_flat(out), _flat(x), _flat(wte), x.shape[0], *wte.shape, self.threads)
 
     # ---- embedding, layer norm, dropout -------------------------------------------------------------
     def embedding(self, out: np.ndarray, idx: np.ndarray, wte: np.ndarray, wpe: np.ndarray) -> None:
@@ -235,6 +237,46 @@ class CpuOps:
         )  # fmt: skip
         if dqkv_sum is not None:
             mm.column_sums(dqkv_sum, _flat(dqkv), B * T, bool(accumulate))
+
+    # ---- KV cache -----------------------------------------------------------------------------------
+    cache_shapes = staticmethod(kv.cache_shapes)
+    copy_cache = staticmethod(kv.copy_cache)
+
+    def embedding_at(
+        self, out: np.ndarray, idx: np.ndarray, positions: np.ndarray, wte: np.ndarray, wpe: np.ndarray
+    ) -> None:
+        np.add(wte[idx], wpe[positions], out=out)
+
+    def write_cache(
+        self,
+        keys: np.ndarray,
+        values: np.ndarray,
+        qkv: np.ndarray,
+        slots: np.ndarray,
+        positions: np.ndarray,
+        n_head: int,
+    ) -> None:
+        C, context = qkv.shape[1] // 3, values.shape[2]
+        kv.write_cache(_flat(keys), _flat(values), _flat(qkv), slots, positions, C, n_head, context, self.threads)
+
+    def attention_cached(
+        self,
+        out: np.ndarray,
+        qkv: np.ndarray,
+        keys: np.ndarray,
+        values: np.ndarray,
+        slots: np.ndarray,
+        positions: np.ndarray,
+        n_head: int,
+    ) -> None:
+        context, D = values.shape[2:]
+        need = self.threads * (context + D)
+        if self._attention.size < need:
+            self._attention = self.empty((need,))
+        kv.attention_cached(
+            _flat(out), _flat(qkv), _flat(keys), _flat(values), slots, positions, out.shape[1], n_head, context,
+            self._attention, self.threads,
+        )  # fmt: skip
 
     # ---- classifier ---------------------------------------------------------------------------------
     def classifier(

@@ -15,12 +15,29 @@ EPS = 1e-5
 ROWS = 32  # rows a program takes at a time in backward
 
 
+@njit("UniTuple(f4, 2)(f4[::1], f4[::1], f4[::1], f4[::1])", **PART)
+def norm_row(out, row, weight, bias):  # type: ignore[no-untyped-def]
+    """One row of layer norm; returns its mean and 1 / standard deviation. Decoding calls it too, for the same bits."""
+    C = weight.shape[0]
+    scale = np.float32(1.0) / np.float32(C)
+    total = np.float32(0.0)
+    for c in range(C):
+        total += row[c]
+    mu = total * scale
+    square = np.float32(0.0)
+    for c in range(C):
+        square += (row[c] - mu) * (row[c] - mu)
+    rs = np.float32(1.0) / np.sqrt(square * scale + np.float32(EPS))
+    for c in range(C):
+        out[c] = (row[c] - mu) * rs * weight[c] + bias[c]
+    return mu, rs
+
+
 @njit(parallel=True, **FAST)
 def layernorm(out, mean, rstd, residual, x, delta, weight, bias, add):  # type: ignore[no-untyped-def]
     """Rows of flat (N, C) buffers. With ``add``: ``residual = x + delta`` is written and normalised."""
     C = weight.shape[0]
     N = mean.shape[0]
-    scale = np.float32(1.0) / np.float32(C)
     for r in prange(N):
         row = x[r * C : (r + 1) * C]
         if add:
@@ -28,19 +45,7 @@ def layernorm(out, mean, rstd, residual, x, delta, weight, bias, add):  # type: 
             for c in range(C):
                 s[c] = row[c] + d[c]
             row = s
-        total = np.float32(0.0)
-        for c in range(C):
-            total += row[c]
-        mu = total * scale
-        square = np.float32(0.0)
-        for c in range(C):
-            square += (row[c] - mu) * (row[c] - mu)
-        rs = np.float32(1.0) / np.sqrt(square * scale + np.float32(EPS))
-        o = out[r * C : (r + 1) * C]
-        for c in range(C):
-            o[c] = (row[c] - mu) * rs * weight[c] + bias[c]
-        mean[r] = mu
-        rstd[r] = rs
+        mean[r], rstd[r] = norm_row(out[r * C : (r + 1) * C], row, weight, bias)
 
 
 @njit("void(f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], b1, i8, i8)", **PART)

@@ -4,3 +4,7 @@
 FAST = {"fastmath": {"reassoc", "contract", "arcp", "nsz", "afn"}, "error_model": "numpy", "cache": True}
 # Parts of kernels declare their types: else Numba compiles them anew for each literal 0 or 1 among the arguments.
 PART = FAST | {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # for functions called by kernels only
+
+# Decoding adds in a fixed order, that of the batched kernels: sums are written out as they are to be computed.
+ORDERED = {"fastmath": False, "error_model": "numpy", "cache": True}
+ORDERED_PART = ORDERED | {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}

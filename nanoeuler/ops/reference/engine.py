@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from nanoeuler.ops.reference.attention import attention, attention_backward
+from nanoeuler.ops.reference.cache import attention_cached, cache_shapes, copy_cache, embedding_at, write_cache
 from nanoeuler.ops.reference.classifier import classifier, logits
 from nanoeuler.ops.reference.dropout import dropout
 from nanoeuler.ops.reference.embedding import embedding, embedding_backward
@@ -61,6 +62,11 @@ class ReferenceOps:
     linear_backward = staticmethod(linear_backward)
     attention = staticmethod(attention)
     attention_backward = staticmethod(attention_backward)
+    cache_shapes = staticmethod(cache_shapes)
+    embedding_at = staticmethod(embedding_at)
+    write_cache = staticmethod(write_cache)
+    attention_cached = staticmethod(attention_cached)
+    copy_cache = staticmethod(copy_cache)
     classifier = staticmethod(classifier)
     logits = staticmethod(logits)
     dropout = staticmethod(dropout)
