@@ -76,7 +76,7 @@ def run_case(ops: Ops, case: Case) -> dict[str, np.ndarray]:
     """Call ``case.op`` on ``ops`` and return host copies of the outputs by name (``"result"``: what it returned)."""
     arrays = {name: _on_device(ops, name, host) for name, host in {**case.inputs, **case.outputs}.items()}
     arrays |= {name: arrays[output] for name, output in case.same.items()}
-    before = {name: ops.download(arrays[name]) for name in case.inputs if not _made_again(ops, case, name)}
+    before = {name: ops.download(arrays[name]) for name in case.inputs if not _made_again(case, name)}
     result = getattr(ops, case.op)(**arrays, **case.options)
     answers = {name: ops.download(arrays[name]) for name in case.outputs}
     if result is not None:
@@ -206,6 +206,10 @@ def _linear(rng: np.random.Generator) -> Iterator[Case]:
                 if gelu == "gelu":
                     before["dx_sum"] = _before(rng, accumulate, I)
                 yield Case("linear_backward", how, inputs, {"dx": _nan(N, I), **before}, {"accumulate": accumulate})
+                if gelu != "no gelu":
+                    options = {"accumulate": accumulate, "x_again": True}
+                    again = inputs | {"x": _nan(N, I)}
+                    yield Case("linear_backward", f"{how} x again", again, {"dx": _nan(N, I), **before}, options)
 
 
 def _attention(rng: np.random.Generator) -> Iterator[Case]:
@@ -303,9 +307,9 @@ def _reference(
     return {name: answer.astype(np.float32) for name, answer in answers.items()}
 
 
-def _made_again(ops: Ops, case: Case, name: str) -> bool:
-    """Whether the engine writes this input again, because it does not keep it: GELU's output."""
-    return name == "x" and "pre_gelu" in case.inputs and "act" in ops.storage.recompute
+def _made_again(case: Case, name: str) -> bool:
+    """Whether the operation writes this input again, because it was not kept: GELU's output."""
+    return name == "x" and bool(case.options.get("x_again"))
 
 
 def _on_device(ops: Ops, name: str, host: np.ndarray) -> Any:

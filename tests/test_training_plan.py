@@ -7,7 +7,7 @@ from nanoeuler.errors import UserError
 from nanoeuler.model.config import GPTConfig
 from nanoeuler.model.gpt import GPT
 from nanoeuler.training.memory import available_memory
-from nanoeuler.training.plan import plan
+from nanoeuler.training.plan import advice, alternatives, plan
 
 
 def nbytes(thing):
@@ -34,19 +34,20 @@ SHAPES = [
 
 
 @pytest.mark.parametrize(("config", "B", "T"), SHAPES)
+@pytest.mark.parametrize("recompute", ["none", "light", "full"])
 @pytest.mark.parametrize("device", ["cpu", "reference"])
-def test_every_figure_is_what_is_allocated(config, B, T, device):
+def test_every_figure_is_what_is_allocated(config, B, T, device, recompute):
     if device == "reference" and config.vocab_size > 1000:
         pytest.skip("slow, and nothing new")
     x = np.random.default_rng(0).integers(0, config.vocab_size, (B, T)).astype(np.int32)
-    model = GPT(config, device=device)
+    model = GPT(config, device=device, recompute=recompute)
     model.loss_and_grad(x, x)
     norm = model.ops.global_norm(model.grads)
     m, v = (model.ops.zeros(model.params.shape) for _ in range(2))
     adam = dict(lr=1e-3, beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.1, grad_scale=1 / norm)
     model.ops.adamw(model.params, model.grads, m, v, model.layout.n_decay, 1, **adam)
 
-    planned = {row.name: row.bytes for row in plan(config, B, T, device).rows}
+    planned = {row.name: row.bytes for row in plan(config, B, T, device, recompute=recompute).rows}
     assert planned["parameters"] == model.params.nbytes
     assert planned["gradients"] == model.grads.nbytes
     assert planned["optimizer"] == m.nbytes + v.nbytes
@@ -93,3 +94,15 @@ def test_bad_plans():
 def test_this_machine_has_memory():
     memory = available_memory()
     assert memory is None or 1 << 24 < memory < 1 << 50
+
+
+def test_recomputing_takes_less_memory_and_so_a_larger_batch_fits():
+    made = plan(GPTConfig.preset("gpt2"), 4, device="reference", memory_bytes=32 << 30)
+    none, light, full = alternatives(made)
+    assert none == made and [p.recompute for p in (none, light, full)] == ["none", "light", "full"]
+    assert none.total > light.total > full.total
+    assert none.largest_batch < light.largest_batch < full.largest_batch
+    assert (
+        advice(made)
+        == f"batch_size {none.largest_batch} fits, batch_size {full.largest_batch} does with --recompute full"
+    )

@@ -25,14 +25,14 @@ def command(memory: float | None, preset: str | None, config: str | None, **sett
       nanoeuler plan --preset gpt2 --batch-size 4 --seq-len 256
       nanoeuler plan --n-layer 8 --n-head 8 --n-embd 512 --block-size 512 --memory 16
     """
-    from nanoeuler.training.plan import plan
+    from nanoeuler.training.plan import alternatives, plan
 
     if memory is not None and not 0 < memory < float("inf"):
         raise UserError(f"--memory must be above 0, in GiB, not {memory}")
     run = load(preset, config, settings)
     model = run.model_config(_vocabulary(run, preset))
     budget = None if memory is None else int(memory * 2**30)
-    made = plan(model, run.batch_size, run.seq_len, run.device, memory_bytes=budget)
+    made = plan(model, run.batch_size, run.seq_len, run.device, budget, run.recompute)
     click.echo(
         f"{model.n_params:,} parameters ({model.n_layer} layers, {model.n_head} heads, {model.n_embd} channels, "
         f"vocabulary {model.vocab_size:,}), device {made.device}, {made.B} sequences of {made.T} tokens\n"
@@ -40,6 +40,12 @@ def command(memory: float | None, preset: str | None, config: str | None, **sett
     rows = [[row.name, human_bytes(row.bytes), f"  {row.note}"] for row in made.rows]
     width = max(len(row[2]) for row in rows)
     table([[name, size, note.ljust(width)] for name, size, note in [*rows, ["total", human_bytes(made.total), ""]]])
+    click.echo()
+    choices = [
+        [f"--recompute {p.recompute}", human_bytes(p.total), "?" if p.largest_batch is None else str(p.largest_batch)]
+        for p in alternatives(made)
+    ]
+    table(choices, ["time for memory", "total", "largest batch_size"])
     if made.available is None or made.largest_batch is None:
         click.echo("\nhow much memory is free here is not known; --memory GIB says it")
         return

@@ -4,8 +4,11 @@ Everything backward needs is stored; what only lives for a moment shares scratch
 (``training=False``) all layers share one set, so memory does not grow with depth.
 
 A stored number keeps its place from forward to backward. Some are cheap to compute again: a layer norm from the
-residual stream, GELU from its input. What an engine's ``storage.recompute`` names is not kept: all layers share one
-buffer for it, and backward fills that buffer again just before it needs it.
+residual stream, GELU from its input. And a whole block can be run again from the residual stream that it began with.
+What :data:`RECOMPUTE` names is not kept: all layers share one buffer for it, and backward fills that buffer again just
+before it needs it.
+
+Source of the idea: Chen, Xu, Zhang & Guestrin 2016, "Training Deep Nets with Sublinear Memory Cost".
 """
 
 from __future__ import annotations
@@ -15,11 +18,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nanoeuler.errors import UserError
 from nanoeuler.model.config import GPTConfig
 from nanoeuler.ops.storage import Storage
 from nanoeuler.ops.table import Array, Ops
 
-IDLE = ("delta", "dresidual", "dpre", "act", "ln1", "ln2")
+RECOMPUTE = {
+    "none": frozenset[str](),
+    "light": frozenset({"ln1", "ln2", "act"}),
+    "full": frozenset(
+        {"ln1", "mean1", "rstd1", "qkv", "lse", "att", "mid", "ln2", "mean2", "rstd2", "pre", "act"},
+    ),
+}
+"""What backward computes again, by how much that is. Of the 16 numbers a block keeps for each token and channel:
+
+- ``none``: nothing.
+- ``light``: both layer norms and GELU, which cost little: 10 of the 16 numbers are left.
+- ``full``: all of the block but its end, where the next one begins: 1 is left, for two thirds of a forward pass more.
+"""
+IDLE = ("delta", "dresidual", "dpre", "act", "ln1", "ln2", "qkv", "att", "mid", "pre")
 """What no one reads while the classifier runs, between forward and backward, as far as all layers share it."""
 EXACT = frozenset({"mean1", "rstd1", "lse", "mean2", "rstd2", "meanf", "rstdf", "losses"})
 """Statistics: one number a row, so precision costs little; stored in the engine's ``exact`` dtype."""
@@ -91,30 +108,47 @@ def planned_shapes(
 ) -> tuple[dict[str, tuple[int, ...]], list[dict[str, tuple[int, ...]]]]:
     """Name and shape of the arrays that all layers share, and of each layer's own, as they lie in memory."""
     shared, own = shared_shapes(config, B, T, training), layer_shapes(config, B, T)
-    if training and recompute:
+    if training:
         shared |= {name: own.pop(name) for name in list(own) if name in recompute}
         shared |= {name: shared.pop(name) for name in IDLE if name in shared}  # side by side, at the end
     return shared, [own] * (config.n_layer if training else 1)
 
 
-def n_bytes(config: GPTConfig, B: int, T: int, training: bool, storage: Storage) -> int:
+def recompute_level(name: str, storage: Storage) -> str:
+    """``name``, a key of :data:`RECOMPUTE`, or the engine's own choice for "auto". UserError if it is neither.
+
+    >>> from nanoeuler.ops.storage import STORAGE
+    >>> recompute_level("auto", STORAGE["gpu"])
+    'light'
+    """
+    level = storage.recompute if name == "auto" else name
+    if level not in RECOMPUTE:
+        raise UserError(f"recompute must be auto or one of {', '.join(RECOMPUTE)}, not {level!r}")
+    return level
+
+
+def n_bytes(
+    config: GPTConfig, B: int, T: int, training: bool, storage: Storage, recompute: frozenset[str] = frozenset()
+) -> int:
     """Bytes that :class:`Activations` allocates for all but the token ids: what ``nanoeuler plan`` counts."""
-    shared, layers = planned_shapes(config, B, T, training, storage.recompute)
+    shared, layers = planned_shapes(config, B, T, training, recompute)
     arrays = [*shared.items(), *(item for layer in layers for item in layer.items())]
-    idle, spare = spare_bytes(config, B, T, training, storage)
+    idle, spare = spare_bytes(config, B, T, training, storage, recompute)
     return sum(_place(name, shape, storage) for name, shape in arrays) + spare - idle
 
 
-def spare_bytes(config: GPTConfig, B: int, T: int, training: bool, storage: Storage) -> tuple[int, int]:
+def spare_bytes(
+    config: GPTConfig, B: int, T: int, training: bool, storage: Storage, recompute: frozenset[str]
+) -> tuple[int, int]:
     """(bytes of the arrays that are idle while the classifier runs, bytes to give to them together).
 
     The classifier keeps its logits there. More of them at a time means fewer passes over the gradient of wte, so they
     may take twice as much as lies idle anyway, up to what ``storage`` says.
     """
     least, most = storage.logits
-    if not (training and most and storage.recompute):
+    if not (training and most):
         return 0, 0
-    shared, _ = planned_shapes(config, B, T, training, storage.recompute)
+    shared, _ = planned_shapes(config, B, T, training, recompute)
     idle = sum(_place(name, shared[name], storage) for name in IDLE if name in shared)
     all_logits = B * T * (config.vocab_size + 63) * storage.dtype_bytes
     return idle, max(idle, storage.padded(min(max(2 * idle, least), all_logits, most)))
@@ -139,11 +173,19 @@ class Activations:
     ``recompute``: the fields of a layer that all layers share, and that backward computes again.
     """
 
-    def __init__(self, ops: Ops, config: GPTConfig, B: int, T: int, training: bool) -> None:
+    def __init__(
+        self,
+        ops: Ops,
+        config: GPTConfig,
+        B: int,
+        T: int,
+        training: bool,
+        recompute: frozenset[str] = frozenset(),
+    ) -> None:
         self.B, self.T, self.training = B, T, training
         storage = ops.storage
-        self.recompute = storage.recompute if training else frozenset()
-        memory = ops.empty((n_bytes(config, B, T, training, storage),), np.uint8)
+        self.recompute = recompute if training else frozenset()
+        memory = ops.empty((n_bytes(config, B, T, training, storage, self.recompute),), np.uint8)
         at = 0
 
         def carve(shapes: dict[str, tuple[int, ...]]) -> dict[str, Array]:
@@ -158,7 +200,7 @@ class Activations:
 
         shapes, layers = planned_shapes(config, B, T, training, self.recompute)
         shared = carve(shapes)
-        idle, spare = spare_bytes(config, B, T, training, storage)
+        idle, spare = spare_bytes(config, B, T, training, storage, self.recompute)
         self.spare = memory[at - idle : at - idle + spare] if spare else None  # for the classifier's logits
         at += spare - idle
         self.embedded, self.delta, self.lnf = shared["embedded"], shared["delta"], shared["lnf"]

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from nanoeuler.errors import UserError
-from nanoeuler.model.activations import Activations
+from nanoeuler.model.activations import RECOMPUTE, Activations, recompute_level
 from nanoeuler.model.cache import CacheRows
 from nanoeuler.model.config import GPTConfig
 from nanoeuler.model.parameters import Layout, init_parameters
@@ -27,7 +27,8 @@ class GPT:
 
     ``device`` is ``"cpu"`` (float32, Numba), ``"gpu"`` (bfloat16, Triton) or ``"reference"`` (float64, NumPy).
     ``master`` holds the parameters as the optimizer updates them, ``params`` as the network computes with them: the
-    same array, or on a GPU a copy rounded to bfloat16.
+    same array, or on a GPU a copy rounded to bfloat16. ``recompute`` trades time for memory in training: see
+    :data:`~nanoeuler.model.activations.RECOMPUTE`.
 
     >>> model = GPT(GPTConfig.preset("demo", n_layer=1), device="reference")
     >>> model.logits(np.zeros((1, 3), np.int32)).shape
@@ -35,10 +36,16 @@ class GPT:
     """
 
     def __init__(
-        self, config: GPTConfig, device: str = "cpu", seed: int = 1337, params: np.ndarray | None = None
+        self,
+        config: GPTConfig,
+        device: str = "cpu",
+        seed: int = 1337,
+        params: np.ndarray | None = None,
+        recompute: str = "auto",
     ) -> None:
         self.config = config
         self.ops: Ops = get_engine(device)
+        self.recompute = RECOMPUTE[recompute_level(recompute, self.ops.storage)]
         self.layout = Layout(config)
         n = self.layout.n_params
         self.master: Array = self.ops.empty((n,), self.ops.exact)
@@ -53,7 +60,7 @@ class GPT:
 
     # ---- parameters ---------------------------------------------------------------------------------
     @classmethod
-    def from_pretrained(cls, folder: str | Path, device: str = "cpu") -> GPT:
+    def from_pretrained(cls, folder: str | Path, device: str = "cpu", recompute: str = "auto") -> GPT:
         """Load a GPT-2 from a folder in Hugging Face's layout (``config.json``, ``model.safetensors``).
 
         Raises UserError when the folder is missing, truncated or not a GPT-2.
@@ -61,7 +68,7 @@ class GPT:
         from nanoeuler.formats.huggingface import load_gpt2
 
         config, params = load_gpt2(Path(folder))
-        return cls(config, device=device, params=params)
+        return cls(config, device=device, params=params, recompute=recompute)
 
     def save_pretrained(self, folder: str | Path, dtype: str = "float32", eos_token_id: int | None = None) -> None:
         """Save to a folder that ``transformers`` loads unchanged; nothing is left half-written.
@@ -91,7 +98,7 @@ class GPT:
             if a is not None and (a.B, a.T) == (B, T) and (a.training or not training):
                 return a
         self._acts = None  # free the old buffers before the new ones are made
-        self._acts = Activations(self.ops, self.config, B, T, training)
+        self._acts = Activations(self.ops, self.config, B, T, training, self.recompute)
         return self._acts
 
     # ---- forward ------------------------------------------------------------------------------------
@@ -118,25 +125,33 @@ class GPT:
                 end = a.layers[i - 1].end
                 ops.add_layernorm(*ln1, end, x, a.delta, p[h + "ln_1.weight"], p[h + "ln_1.bias"])
                 x = end
-            ops.linear(blk.qkv.reshape(-1, 3 * C), blk.ln1, p[h + "attn.c_attn.weight"], p[h + "attn.c_attn.bias"])
-            if cached is not None:
-                cached.write(i, blk.qkv.reshape(-1, 3 * C), self.config.n_head)
-            if cached is None or cached.whole:
-                ops.attention(blk.att, blk.lse, blk.qkv, self.config.n_head, dropout, _site(seed, i, 1))
-            else:
-                cached.attend(i, blk.att.reshape(-1, C), blk.qkv.reshape(-1, 3 * C), self.config.n_head)
-            ops.linear(a.delta, blk.att.reshape(-1, C), p[h + "attn.c_proj.weight"], p[h + "attn.c_proj.bias"])
-            if dropout:
-                ops.dropout(a.delta, a.delta, dropout, _site(seed, i, 2))
-            ln2 = (blk.ln2, blk.mean2, blk.rstd2)
-            ops.add_layernorm(*ln2, blk.mid, x, a.delta, p[h + "ln_2.weight"], p[h + "ln_2.bias"])
+            self._block(a, i, x, dropout, seed, cached)
             x = blk.mid
-            ops.linear(blk.act, blk.ln2, p[h + "mlp.c_fc.weight"], p[h + "mlp.c_fc.bias"], pre_gelu=blk.pre)
             ops.linear(a.delta, blk.act, p[h + "mlp.c_proj.weight"], p[h + "mlp.c_proj.bias"])
             if dropout:
                 ops.dropout(a.delta, a.delta, dropout, _site(seed, i, 3))
         end = a.layers[-1].end
         ops.add_layernorm(a.lnf, a.meanf, a.rstdf, end, x, a.delta, p["ln_f.weight"], p["ln_f.bias"])
+
+    def _block(
+        self, a: Activations, i: int, x: Array, dropout: float, seed: Seed, cached: CacheRows | None = None
+    ) -> None:
+        """Block ``i`` between its first layer norm and the MLP's last layer; ``x`` is the residual stream below it."""
+        ops, p, C = self.ops, self.p, self.config.n_embd
+        blk, h = a.layers[i], f"h.{i}."
+        ops.linear(blk.qkv.reshape(-1, 3 * C), blk.ln1, p[h + "attn.c_attn.weight"], p[h + "attn.c_attn.bias"])
+        if cached is not None:
+            cached.write(i, blk.qkv.reshape(-1, 3 * C), self.config.n_head)
+        if cached is None or cached.whole:
+            ops.attention(blk.att, blk.lse, blk.qkv, self.config.n_head, dropout, _site(seed, i, 1))
+        else:
+            cached.attend(i, blk.att.reshape(-1, C), blk.qkv.reshape(-1, 3 * C), self.config.n_head)
+        ops.linear(a.delta, blk.att.reshape(-1, C), p[h + "attn.c_proj.weight"], p[h + "attn.c_proj.bias"])
+        if dropout:
+            ops.dropout(a.delta, a.delta, dropout, _site(seed, i, 2))
+        ln2 = (blk.ln2, blk.mean2, blk.rstd2)
+        ops.add_layernorm(*ln2, blk.mid, x, a.delta, p[h + "ln_2.weight"], p[h + "ln_2.bias"])
+        ops.linear(blk.act, blk.ln2, p[h + "mlp.c_fc.weight"], p[h + "mlp.c_fc.bias"], pre_gelu=blk.pre)
 
     # ---- backward -----------------------------------------------------------------------------------
     def backward(
@@ -149,6 +164,7 @@ class GPT:
         """
         ops, p, g, C = self.ops, self.p, self.g, self.config.n_embd
         wte, acc = "wte.weight", accumulate
+        blocks_again = "qkv" in a.recompute
         ops.classifier(a.losses, a.lnf, p[wte], a.targets, a.dln, g[wte], scale, acc, a.spare)
 
         # A bias's gradient is the sum, over rows, of the gradient at its layer's output: so the operation that makes
@@ -159,14 +175,15 @@ class GPT:
             ops.layernorm_backward(a.dresidual, g[w], g[b], a.dln, x, mean, rstd, p[w], past, acc, dx_sum=dx_sum)
 
         def norm_again(field: str, name: str, out: Array, mean: Array, rstd: Array, x: Array) -> None:
-            if field in a.recompute:
+            if field in a.recompute and not blocks_again:
                 ops.layernorm(out, mean, rstd, x, p[name + ".weight"], p[name + ".bias"])
 
         def linear_backward(
             name: str, dx: Array, dout: Array, x: Array, pre: Array | None = None, dx_sum: Array | None = None
         ) -> None:
             w, dbias = name + ".weight", g[name + ".bias"] if dropout and "c_proj" in name else None
-            ops.linear_backward(dx, g[w], dbias, dout, x, p[w], pre, acc, dx_sum=dx_sum)
+            x_again = pre is not None and "act" in a.recompute
+            ops.linear_backward(dx, g[w], dbias, dout, x, p[w], pre, acc, dx_sum=dx_sum, x_again=x_again)
 
         def branch(layer: int, where: int) -> Array:
             if not dropout:
@@ -179,6 +196,9 @@ class GPT:
         for i in reversed(range(self.config.n_layer)):
             blk, h = a.layers[i], f"h.{i}."
             x = a.layers[i - 1].end if i else a.embedded.reshape(-1, C)
+            if blocks_again:
+                ops.layernorm(blk.ln1, blk.mean1, blk.rstd1, x, p[h + "ln_1.weight"], p[h + "ln_1.bias"])
+                self._block(a, i, x, dropout, seed)
             linear_backward(h + "mlp.c_proj", a.dpre, branch(i, 3), blk.act, blk.pre, g[h + "mlp.c_fc.bias"])
             norm_again("ln2", h + "ln_2", blk.ln2, blk.mean2, blk.rstd2, blk.mid)
             linear_backward(h + "mlp.c_fc", a.dln, a.dpre, blk.ln2)

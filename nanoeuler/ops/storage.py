@@ -14,8 +14,8 @@ class Storage:
     and moments, statistics and losses. Where the two are the same, the network computes with the optimizer's own
     parameters; otherwise with a rounded copy.
 
-    An array in an allocation takes whole ``line`` s of bytes, and ``gap`` more. ``recompute``: activations that are
-    not kept for backward but computed again, see :class:`~nanoeuler.model.activations.Activations`. ``logits``: the
+    An array in an allocation takes whole ``line`` s of bytes, and ``gap`` more. ``recompute``: how much backward
+    computes again if nobody says otherwise, see :data:`~nanoeuler.model.activations.RECOMPUTE`. ``logits``: the
     least and the most bytes of logits to make room for, over memory that lies idle while the classifier runs.
     """
 
@@ -25,7 +25,7 @@ class Storage:
     exact_bytes: int
     line: int = 64
     gap: int = 0
-    recompute: frozenset[str] = frozenset()
+    recompute: str = "none"
     logits: tuple[int, int] = (0, 0)
 
     @property
@@ -42,7 +42,6 @@ class Storage:
         return (-(-n_bytes // self.line) + self.gap) * self.line
 
 
-_ON_GPU = frozenset({"ln1", "ln2", "act"})  # cheap to make again, and 6 of the 16 numbers a block keeps a channel
 _LOGITS = (200 << 20, 530 << 20)  # GPT-2 124M at 16 x 1024 tokens then needs three chunks
 
 # An odd number of cache lines between neighbours: sizes are mostly multiples of a page, and without the gap all arrays
@@ -50,7 +49,7 @@ _LOGITS = (200 << 20, 530 << 20)  # GPT-2 124M at 16 x 1024 tokens then needs th
 STORAGE = {
     "cpu": Storage("float32", 4, "float32", 4, gap=21),
     "reference": Storage("float64", 8, "float64", 8, gap=21),
-    "gpu": Storage("bf16", 2, "fp32", 4, line=512, recompute=_ON_GPU, logits=_LOGITS),
-    "gpu-fp32": Storage("fp32", 4, "fp32", 4, line=512, recompute=_ON_GPU, logits=_LOGITS),
+    "gpu": Storage("bf16", 2, "fp32", 4, line=512, recompute="light", logits=_LOGITS),
+    "gpu-fp32": Storage("fp32", 4, "fp32", 4, line=512, recompute="light", logits=_LOGITS),
 }
 """By engine. On a GPU, arrays start on multiples of 512 bytes: whole pieces for every kind of wide access."""

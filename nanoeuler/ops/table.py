@@ -125,13 +125,13 @@ class Ops(Protocol):
         accumulate: bool = False,
         *,
         dx_sum: Array | None = None,
+        x_again: bool = False,
     ) -> None:
         """``dx = dout @ weight.T``, ``dweight (+)= x.T @ dout``, ``dbias (+)= sum of dout over rows`` unless None.
 
         With ``pre_gelu`` (N,I), the layer's input was ``x = gelu(pre_gelu)`` and ``dx`` becomes the gradient
-        of ``pre_gelu``: ``dx = (dout @ weight.T) * gelu'(pre_gelu)``. An engine whose ``storage.recompute`` names
-        ``act`` does not rely on what ``x`` holds, but writes ``gelu(pre_gelu)`` into it again. With ``dx_sum`` (I,),
-        ``dx_sum (+)= sum of dx over rows``.
+        of ``pre_gelu``: ``dx = (dout @ weight.T) * gelu'(pre_gelu)``. With ``x_again``, ``x`` no longer holds
+        ``gelu(pre_gelu)``: that is written into it first. With ``dx_sum`` (I,), ``dx_sum (+)= sum of dx over rows``.
         """
 
     # ---- attention ----------------------------------------------------------------------------------

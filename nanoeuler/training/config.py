@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from nanoeuler.errors import UserError
+from nanoeuler.model.activations import RECOMPUTE
 from nanoeuler.model.config import GPTConfig
 from nanoeuler.training.presets import PRESETS
 
@@ -53,6 +54,7 @@ class TrainConfig:
     batch_size: int = 8  # sequences in one forward and backward pass
     seq_len: int | None = None  # tokens in a sequence; None: block_size
     grad_accum: int = 1  # passes summed up before the parameters change
+    recompute: str = "auto"  # what backward computes again to save memory: none, light, full; auto: the device's choice
     steps: int = 1000
     windows: str = "anywhere"  # where a sequence begins: anywhere in the data, or at a document's start
     # learning rate
@@ -253,6 +255,8 @@ def _check(c: TrainConfig) -> None:
         raise UserError(f"unknown schedule '{c.schedule}'{_nearest(c.schedule, SCHEDULES)}: {', '.join(SCHEDULES)}")
     if c.windows not in WINDOWS:
         raise UserError(f"unknown windows '{c.windows}'{_nearest(c.windows, WINDOWS)}: {', '.join(WINDOWS)}")
+    if c.recompute not in (choices := ("auto", *RECOMPUTE)):
+        raise UserError(f"unknown recompute '{c.recompute}'{_nearest(c.recompute, choices)}: {', '.join(choices)}")
     if c.lr <= 0 or c.eps <= 0:
         raise UserError(f"lr and eps must be above 0, not {c.lr} and {c.eps}")
     if c.min_lr is not None and c.min_lr > c.lr:

@@ -9,15 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nanoeuler.errors import UserError
-from nanoeuler.model.activations import n_bytes
+from nanoeuler.model.activations import RECOMPUTE, n_bytes, recompute_level
 from nanoeuler.model.config import GPTConfig
 from nanoeuler.ops import check_device
 from nanoeuler.ops.storage import STORAGE
 from nanoeuler.training.memory import available_memory
 
+CONTEXT_BYTES = 520 << 20
 PROGRAM_BYTES = {"reference": 80 << 20, "cpu": 210 << 20, "gpu": 560 << 20, "gpu-fp32": 560 << 20}
 """Python, NumPy and (cpu) Numba with its kernels, measured on Linux: the one figure that is no exact count. The run
 that compiles the kernels needs 110 MiB more, for a moment. On a GPU, what CUDA itself takes of the GPU's memory."""
+
+AGAIN = {"none": "", "light": "; layer norms and GELU are computed again", "full": "; blocks are run again"}
 
 
 @dataclass(frozen=True)
@@ -34,13 +37,15 @@ class Plan:
     """The memory of training ``config`` with batches of B sequences of T tokens on ``device``.
 
     ``available``: the budget in bytes, None if unknown. ``largest_batch``: the largest B that fits into it: 0 if not
-    even one sequence does, None if the budget is unknown.
+    even one sequence does, None if the budget is unknown. ``recompute``: a name in
+    :data:`~nanoeuler.model.activations.RECOMPUTE`.
     """
 
     config: GPTConfig
     B: int
     T: int
     device: str
+    recompute: str
     rows: tuple[PlanRow, ...]
     available: int | None
     largest_batch: int | None
@@ -56,11 +61,18 @@ class Plan:
         return None if self.available is None else self.total <= self.available
 
 
-def plan(config: GPTConfig, B: int, T: int | None = None, device: str = "cpu", memory_bytes: int | None = None) -> Plan:
+def plan(
+    config: GPTConfig,
+    B: int,
+    T: int | None = None,
+    device: str = "cpu",
+    memory_bytes: int | None = None,
+    recompute: str = "auto",
+) -> Plan:
     """Count the memory of training with batches of ``B`` sequences of ``T`` tokens (default: block_size).
 
-    ``memory_bytes`` is the budget; by default what the machine has available now. Raises UserError for an unknown
-    device or sizes that do not fit the model.
+    ``memory_bytes`` is the budget; by default what the machine has available now. ``recompute`` "auto": what the device
+    does by default. Raises UserError for an unknown device or sizes that do not fit the model.
 
     >>> table = plan(GPTConfig(), B=4, T=64, device="reference", memory_bytes=8 << 30)
     >>> table.rows[0].name, table.rows[0].bytes == 124439808 * 8
@@ -73,8 +85,26 @@ def plan(config: GPTConfig, B: int, T: int | None = None, device: str = "cpu", m
     if config.block_size < T:
         raise UserError(f"sequences of {T} tokens are longer than the model's block_size {config.block_size}")
     budget = _available(device) if memory_bytes is None else memory_bytes
-    largest = None if budget is None else _largest_batch(config, T, device, budget)
-    return Plan(config, B, T, device, _rows(config, B, T, device), budget, largest)
+    level = recompute_level(recompute, STORAGE[device])
+    largest = None if budget is None else _largest_batch(config, T, device, budget, level)
+    return Plan(config, B, T, device, level, _rows(config, B, T, device, level), budget, largest)
+
+
+def alternatives(made: Plan) -> list[Plan]:
+    """The same run with each choice of ``recompute``, that of ``made`` among them."""
+    sizes = (made.config, made.B, made.T, made.device, made.available)
+    return [made if level == made.recompute else plan(*sizes, level) for level in RECOMPUTE]
+
+
+def advice(made: Plan) -> str:
+    """What to change in a run that does not fit, in words."""
+    fits = []
+    if made.largest_batch:
+        fits.append(f"batch_size {made.largest_batch} fits")
+    best = max(alternatives(made), key=lambda other: other.largest_batch or 0)
+    if best.largest_batch and best.largest_batch > (made.largest_batch or 0):
+        fits.append(f"batch_size {best.largest_batch} does with --recompute {best.recompute}")
+    return ", ".join(fits) or "choose a smaller model or seq_len"
 
 
 def _available(device: str) -> int | None:
@@ -82,25 +112,27 @@ def _available(device: str) -> int | None:
     if device.startswith("gpu"):
         from nanoeuler.ops.gpu.runtime.driver import free_bytes
 
-        return free_bytes()
+        free = free_bytes()
+        return None if free is None else free + CONTEXT_BYTES  # which this process has taken by asking
     return available_memory()
 
 
-def _rows(config: GPTConfig, B: int, T: int, device: str) -> tuple[PlanRow, ...]:
+def _rows(config: GPTConfig, B: int, T: int, device: str, level: str) -> tuple[PlanRow, ...]:
     storage, n, N, on_gpu = STORAGE[device], config.n_params, B * T, device.startswith("gpu")
     exact = storage.exact_bytes
-    activations = n_bytes(config, B, T, training=True, storage=storage)
+    again = RECOMPUTE[level]
+    activations = n_bytes(config, B, T, training=True, storage=storage, recompute=again)
     if storage.rounds:
         note = f"{n:,} numbers of {exact} bytes, and a copy of {storage.dtype_bytes} bytes to compute with"
         parameters = PlanRow("parameters", n * (exact + storage.dtype_bytes), note)
     else:
         parameters = PlanRow("parameters", n * exact, f"{n:,} numbers of {exact} bytes")
-    logits, chunk, scratch = _scratch(config, B, T, device)
+    logits, chunk, scratch = _scratch(config, B, T, device, again)
     return (
         parameters,
         PlanRow("gradients", n * exact, "one for each parameter"),
         PlanRow("optimizer", 2 * n * exact, "AdamW's two moments for each parameter"),
-        PlanRow("activations", activations, f"kept for backward, {B} x {T} tokens"),
+        PlanRow("activations", activations, f"kept for backward, {B} x {T} tokens{AGAIN[level]}"),
         PlanRow("batch", (6 if on_gpu else 4) * N * 4, "token ids and targets, on their way and in the model"),
         PlanRow("logits", logits, f"{chunk} rows of {config.vocab_size:,} at a time"),
         PlanRow("scratch", scratch, "of the operations, reused by all of them"),
@@ -108,7 +140,7 @@ def _rows(config: GPTConfig, B: int, T: int, device: str) -> tuple[PlanRow, ...]
     )
 
 
-def _scratch(config: GPTConfig, B: int, T: int, device: str) -> tuple[int, int, int]:
+def _scratch(config: GPTConfig, B: int, T: int, device: str, recompute: frozenset[str]) -> tuple[int, int, int]:
     """(bytes of logits, rows of logits, bytes of other scratch) that the engine ends up with."""
     if device.startswith("gpu"):
         from nanoeuler.ops.gpu.runtime.driver import load_bindings
@@ -116,7 +148,7 @@ def _scratch(config: GPTConfig, B: int, T: int, device: str) -> tuple[int, int, 
         load_bindings()  # or say what to install
         from nanoeuler.ops.gpu.scratch import training_scratch
 
-        return training_scratch(config, B, T, STORAGE[device])
+        return training_scratch(config, B, T, STORAGE[device], recompute)
     size = STORAGE[device].dtype_bytes
     scratch, chunk = _cpu_scratch(config, B, T) if device == "cpu" else _reference_scratch(config, B * T)
     return chunk * config.vocab_size * size, chunk, scratch * size
@@ -148,11 +180,11 @@ def _reference_scratch(config: GPTConfig, N: int) -> tuple[int, int]:
     return 2 * N * config.vocab_size, N
 
 
-def _largest_batch(config: GPTConfig, T: int, device: str, budget: int) -> int:
+def _largest_batch(config: GPTConfig, T: int, device: str, budget: int, level: str) -> int:
     """The largest B whose total is within ``budget``, by doubling and then halving the gap."""
 
     def fits(B: int) -> bool:
-        return sum(row.bytes for row in _rows(config, B, T, device)) <= budget
+        return sum(row.bytes for row in _rows(config, B, T, device, level)) <= budget
 
     if not fits(1):
         return 0

@@ -12,16 +12,28 @@ from typing import Any
 from nanoeuler.data.dataset import Dataset, has_split
 from nanoeuler.data.loader import Loader, eval_batches
 from nanoeuler.errors import UserError
+from nanoeuler.formats.huggingface import read_config
 from nanoeuler.model.config import GPTConfig
 from nanoeuler.model.gpt import GPT
 from nanoeuler.tokenizer import BaseTokenizer, Tokenizer, load_tokenizer
 from nanoeuler.training.checkpoint import TrainerState
 from nanoeuler.training.config import TrainConfig, check_names
-from nanoeuler.training.plan import plan
+from nanoeuler.training.plan import advice, plan
 from nanoeuler.training.runfolder import RunFolder, find_model
 
 CHANGEABLE = frozenset(
-    {"data", "out", "device", "steps", "log_every", "eval_every", "eval_tokens", "save_every", "keep_every"}
+    {
+        "data",
+        "out",
+        "device",
+        "recompute",
+        "steps",
+        "log_every",
+        "eval_every",
+        "eval_tokens",
+        "save_every",
+        "keep_every",
+    }
     | {"sample_every", "sample_prompt", "sample_tokens"}
 )
 """Settings that may differ when a run goes on. ``data`` may move, its tokens may not change; a longer run (``steps``)
@@ -74,17 +86,17 @@ def new_model(config: TrainConfig, data: Data) -> tuple[GPT, BaseTokenizer | Non
     sizes = config.model_config(n_vocab)
     check_data(config, sizes, data)
     check_memory(config, sizes)
-    return GPT(sizes, device=config.device, seed=config.seed), data.tokenizer
+    model = GPT(sizes, device=config.device, seed=config.seed, recompute=config.recompute)
+    return model, data.tokenizer
 
 
 def _pretrained(config: TrainConfig, data: Data) -> tuple[GPT, BaseTokenizer | None]:
     folder = find_model(config.init_from).folder
-    model = GPT.from_pretrained(folder, device=config.device)
+    sizes = replace(read_config(folder), dropout=config.dropout)
     for name in ("n_layer", "n_head", "n_embd", "block_size", "vocab_size"):
-        wanted, has = getattr(config, name), getattr(model.config, name)
+        wanted, has = getattr(config, name), getattr(sizes, name)
         if wanted not in (None, has):
             raise UserError(f"{name} {wanted} contradicts the model in {folder}, which has {has}: leave {name} out")
-    model.config = replace(model.config, dropout=config.dropout)
     try:
         tokenizer: BaseTokenizer | None = load_tokenizer(folder)
     except UserError:
@@ -94,19 +106,20 @@ def _pretrained(config: TrainConfig, data: Data) -> tuple[GPT, BaseTokenizer | N
             f"{config.data} was prepared with another tokenizer than the model in {folder}: "
             f"prepare it again with --tokenizer {folder}"
         )
-    check_data(config, model.config, data)
-    check_memory(config, model.config)
+    check_data(config, sizes, data)
+    check_memory(config, sizes)
+    model = GPT.from_pretrained(folder, device=config.device, recompute=config.recompute)
+    model.config = sizes
     return model, tokenizer or data.tokenizer
 
 
 def check_memory(config: TrainConfig, model: GPTConfig) -> None:
     """Raise UserError if the run cannot fit into the memory there is, before anything is allocated."""
-    table = plan(model, config.batch_size, config.seq_len, config.device)
+    table = plan(model, config.batch_size, config.seq_len, config.device, recompute=config.recompute)
     if table.fits is False and table.available is not None:
         raise UserError(
             f"this run needs {table.total / 2**30:,.1f} GiB of memory and {table.available / 2**30:,.1f} GiB are free: "
-            f"lower batch_size (the largest that fits is {table.largest_batch}), seq_len or the model; "
-            "`nanoeuler plan` shows what takes how much"
+            f"{advice(table)}; `nanoeuler plan` shows what takes how much"
         )
 
 

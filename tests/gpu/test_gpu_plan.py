@@ -41,11 +41,11 @@ def step(monkeypatch):
     monkeypatch.setattr(scratch, "_target_here", lambda: target)
     monkeypatch.setattr("nanoeuler.ops.gpu.runtime.driver.load_bindings", lambda: None)
 
-    def run(config, B, T, memory=1 << 28):
+    def run(config, B, T, memory=1 << 28, recompute="auto"):
         runtime = Runtime(Device(FakeCuda(memory)))
         runtime.launch = Idle()
         monkeypatch.setattr(nanoeuler.model.gpt, "get_engine", lambda name: GpuOps(name, runtime))
-        model = GPT(config, "gpu")
+        model = GPT(config, "gpu", recompute=recompute)
         stepper = new_stepper(model, model.moments(), TrainConfig(device="gpu", batch_size=B), T, lambda n, out: 0)
         stepper.run(1, 1e-3)
         return model, runtime.memory
@@ -53,11 +53,12 @@ def step(monkeypatch):
     return run
 
 
+@pytest.mark.parametrize("recompute", ["none", "light", "full"])
 @pytest.mark.parametrize(("B", "T", "dropout"), [(4, 96, 0.0), (3, 65, 0.1)])
-def test_every_figure_is_what_is_allocated(step, B, T, dropout):
+def test_every_figure_is_what_is_allocated(step, B, T, dropout, recompute):
     config = GPTConfig(**{**CONFIG.to_dict(), "dropout": dropout})
-    model, memory = step(config, B, T)
-    rows = {row.name: row.bytes for row in plan(config, B, T, "gpu", memory_bytes=1 << 30).rows}
+    model, memory = step(config, B, T, recompute=recompute)
+    rows = {row.name: row.bytes for row in plan(config, B, T, "gpu", 1 << 30, recompute).rows}
     assert rows["parameters"] == model.master.nbytes + model.params.nbytes == config.n_params * 6
     assert rows["gradients"] == model.grads.nbytes
     assert rows["logits"] == ("logits" in model.ops._scratch and model.ops._scratch["logits"].nbytes)
@@ -67,6 +68,7 @@ def test_every_figure_is_what_is_allocated(step, B, T, dropout):
 
 def test_without_room_the_error_says_what_would_fit(step, monkeypatch):
     monkeypatch.setattr(planning, "PROGRAM_BYTES", {"gpu": 0})
+    monkeypatch.setattr(planning, "CONTEXT_BYTES", 0)
     memory = 8 << 20
     with pytest.raises(UserError, match="out of GPU memory: batches of 64 x 96 tokens need") as caught:
         step(CONFIG, 64, 96, memory)

@@ -120,8 +120,13 @@ class CpuOps:
         accumulate: bool = False,
         *,
         dx_sum: np.ndarray | None = None,
+        x_again: bool = False,
     ) -> None:
         N, (inner, outer) = x.shape[0], weight.shape
+        if x_again and pre_gelu is not None:
+            from nanoeuler.ops.cpu.gelu_again import gelu_again  # compiled when it is first needed, which is rarely
+
+            gelu_again(_flat(x), _flat(pre_gelu))
         self._gemm(dweight, x, True, dout, False, (inner, outer, N), accumulate)
         if dbias is not None:
             mm.column_sums(dbias, _flat(dout), N, bool(accumulate))

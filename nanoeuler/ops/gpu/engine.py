@@ -193,10 +193,11 @@ class GpuOps:
         accumulate: bool = False,
         *,
         dx_sum: DeviceArray | None = None,
+        x_again: bool = False,
     ) -> None:
         (N, inner), outer = x.shape, weight.shape[1]
         scratch = self._space("sums", lin.linear_backward_scratch(N, inner, outer, self.dtype, self.target))
-        again = x if pre_gelu is not None and "act" in self.storage.recompute else None
+        again = x if pre_gelu is not None and x_again else None
         arrays = (dx, dweight, dbias, dout, x, weight, scratch, pre_gelu, again)
         self._run(lin.linear_backward(*arrays, bool(accumulate), dx_sum, target=self.target))
 

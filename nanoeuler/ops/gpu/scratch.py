@@ -41,7 +41,12 @@ def classifier_scratch(N: int, rows: int, C: int, V: int, dtype: str, target: Ta
 
 
 def training_scratch(
-    config: GPTConfig, B: int, T: int, storage: Storage, target: Target | None = None
+    config: GPTConfig,
+    B: int,
+    T: int,
+    storage: Storage,
+    recompute: frozenset[str],
+    target: Target | None = None,
 ) -> tuple[int, int, int]:
     """(bytes of logits, rows of logits, bytes of other scratch) that a training step ends up with.
 
@@ -51,7 +56,7 @@ def training_scratch(
     """
     target = target or _target_here()
     N, C, V = B * T, config.n_embd, config.vocab_size
-    spare = spare_bytes(config, B, T, True, storage)[1]
+    spare = spare_bytes(config, B, T, True, storage, recompute)[1]
     rows, fits = classifier_rows(N, C, V, storage.dtype_bytes, target, spare)
     layers = ((C, 3 * C), (C, C), (C, 4 * C), (4 * C, C))
     sums = max(

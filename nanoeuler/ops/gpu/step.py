@@ -178,12 +178,12 @@ class RecordedStep:
 
 def _with_plan(error: OutOfMemory, step: RecordedStep) -> UserError:
     """The error with what a step needs, and the batch that would fit, in one line."""
-    from nanoeuler.training.plan import plan
+    from nanoeuler.training.plan import CONTEXT_BYTES, advice, plan
 
-    made = plan(step.model.config, step.B, step.T, step.config.device, memory_bytes=error.total)
+    budget = error.free + step.ops.memory.live + CONTEXT_BYTES
+    made = plan(step.model.config, step.B, step.T, step.config.device, budget, step.config.recompute)
     rows = ", ".join(f"{row.name} {row.bytes / 2**30:.2f}" for row in made.rows if row.bytes >= 2**20)
-    fits = f"batch_size {made.largest_batch} fits" if made.largest_batch else "choose a smaller model or seq_len"
     return UserError(
-        f"out of GPU memory: batches of {step.B} x {step.T} tokens need {made.total / 2**30:.2f} GiB ({rows}) and the "
-        f"GPU has {error.total / 2**30:.2f}: {fits}"
+        f"out of GPU memory: batches of {step.B} x {step.T} tokens need {made.total / 2**30:.2f} GiB ({rows}) and "
+        f"{budget / 2**30:.2f} of the GPU's {error.total / 2**30:.2f} are free: {advice(made)}"
     )

@@ -57,12 +57,15 @@ def linear_backward(
     accumulate: bool = False,
     *,
     dx_sum: np.ndarray | None = None,
+    x_again: bool = False,
 ) -> None:
     """Gradients of :func:`linear` (see the module); dx, x, pre_gelu (N,I), dout (N,O).
 
     With ``pre_gelu``, ``x`` was ``gelu(pre_gelu)`` and ``dx`` becomes the gradient of ``pre_gelu``. ``dbias`` None:
-    not wanted. ``dx_sum`` (I,) receives the sum of dx over rows.
+    not wanted. ``dx_sum`` (I,) receives the sum of dx over rows. ``x_again``: compute ``x`` anew from ``pre_gelu``.
     """
+    if x_again and pre_gelu is not None:
+        x[...] = gelu(pre_gelu)
     if not accumulate:
         dweight[...] = 0.0
     dweight += x.T @ dout
