@@ -49,6 +49,7 @@ class Arrays:
 
 LADDERS: dict[str, Any] = {
     "matmul": lambda new: matmul.forward(new, TARGET, 70, 132, 36),
+    "order of tiles": lambda new: matmul.order(new, TARGET, 270, 140, 36),
     "epilogue": lambda new: matmul.epilogue(new, TARGET, 37, 132, 20),
     "weight gradient": lambda new: matmul.weight_gradient(new, TARGET, 36, 68, 130, parts=3),
     "cross-entropy": lambda new: reductions.cross_entropies(new, TARGET, 9, 4999),

@@ -110,13 +110,16 @@ def load_rows(base, rows, T, stride, D: tl.constexpr):
 
 @triton.jit
 def online_kernel(
-    out, lse, qkv, T, C, n_head, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, SKIP: tl.constexpr
+    out, lse, qkv, T, C, n_head, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, STEP: tl.constexpr
 ):
     """BM queries of one head against keys, BN at a time, with a running maximum and sum.
 
-    SKIP: only keys up to the diagonal.
+    STEP 1: all keys. 2: only up to the diagonal. 3: the programs with the most keys start first. 4: only tiles on the
+    diagonal are masked (BM = BN). 5: exp as exp2, its factor in the scores' own scale.
     """
     head, block = tl.program_id(0), tl.program_id(1)
+    if STEP >= 3:
+        block = tl.num_programs(1) - 1 - block
     b, h = head // n_head, head % n_head
     base = qkv + b.to(tl.int64) * T * 3 * C + h * D
     i = block * BM + tl.arange(0, BM)
@@ -124,22 +127,31 @@ def online_kernel(
     most = tl.full((BM,), -1e30, tl.float32)
     total = tl.zeros((BM,), tl.float32)
     acc = tl.zeros((BM, D), tl.float32)
-    last = min(T, (block + 1) * BM) if SKIP else T
-    for first in range(0, last, BN):
-        j = first + tl.arange(0, BN)
-        k = load_rows(base + C, j, T, 3 * C, D)
-        s = tl.dot(q, k.T, input_precision="ieee") * scale
-        s = tl.where((i[:, None] >= j[None, :]) & (j < T)[None, :], s, float("-inf"))
-        new = tl.maximum(most, tl.max(s, 1))
-        p = tl.exp(s - new[:, None])
-        fade = tl.exp(most - new)
-        total = total * fade + tl.sum(p, 1)
-        v = load_rows(base + 2 * C, j, T, 3 * C, D)
-        acc = tl.dot(p.to(v.dtype), v, acc * fade[:, None], input_precision="ieee")
-        most = new
+    diagonal = block * BM
+    last = min(T, (block + 1) * BM) if STEP >= 2 else T
+    factor = scale * 1.4426950408889634 if STEP >= 5 else scale  # log2(e): exp(x) = exp2(x log2(e))
+    for part in tl.static_range(1 if STEP < 4 else 2):
+        begin = 0 if part == 0 else diagonal
+        end = diagonal if STEP >= 4 and part == 0 else last
+        for first in range(begin, end, BN):
+            j = first + tl.arange(0, BN)
+            k = load_rows(base + C, j, T, 3 * C, D)
+            s = tl.dot(q, k.T, input_precision="ieee")
+            if STEP < 4 or part == 1:
+                s = tl.where((i[:, None] >= j[None, :]) & (j < T)[None, :], s, float("-inf"))
+            new = tl.maximum(most, tl.max(s, 1) * factor)
+            if STEP >= 5:
+                p, fade = tl.exp2(s * factor - new[:, None]), tl.exp2(most - new)
+            else:
+                p, fade = tl.exp(s * factor - new[:, None]), tl.exp(most - new)
+            total = total * fade + tl.sum(p, 1)
+            v = load_rows(base + 2 * C, j, T, 3 * C, D)
+            acc = tl.dot(p.to(v.dtype), v, acc * fade[:, None], input_precision="ieee")
+            most = new
     place = out + b.to(tl.int64) * T * C + h * D + i[:, None] * C + tl.arange(0, D)[None, :]
     tl.store(place, (acc / total[:, None]).to(out.dtype.element_ty), mask=(i < T)[:, None])
-    tl.store(lse + head * T + i, most + tl.log(total), mask=i < T)
+    level = (most + tl.log2(total)) * 0.6931471805599453 if STEP >= 5 else most + tl.log(total)
+    tl.store(lse + head * T + i, level, mask=i < T)
 
 
 @triton.jit
@@ -202,10 +214,10 @@ def forward(new: New, target: Target, B: int, T: int, n_head: int, D: int) -> La
     small = qkv.dtype == "fp32"
     bm = 32 if small else 64
 
-    def online(skip: bool) -> Launch:
+    def online(step: int) -> Launch:
         return launch(
             online_kernel, (B * n_head, cdiv(T, bm)), 4, 3, out=out, lse=lse, qkv=qkv, T=T, C=C, n_head=n_head,
-            scale=D**-0.5, D=D, BM=bm, BN=bm, SKIP=skip,
+            scale=D**-0.5, D=D, BM=bm, BN=bm, STEP=step,
         )  # fmt: skip
 
     packed = 3 * C
@@ -219,13 +231,16 @@ def forward(new: New, target: Target, B: int, T: int, n_head: int, D: int) -> La
     scores, ends_ = 2.0 * B * n_head * T * T, 2.0 * B * T * 4 * C
     half = 4.0 * B * n_head * T * T / 2 * D
     rungs = [
-        Rung("the T x T matrix in memory", matrix, ends_ + 4 * scores, 2 * half, outputs={"out": out}),
-        Rung("online softmax in tiles, all keys", [online(False)], ends_, 2 * half, outputs={"out": out}),
-        Rung(".. up to the diagonal", [online(True)], ends_, half, outputs={"out": out}),
-        Rung(
-            ".. the engine's", attention(out, lse, qkv, n_head, target=target), ends_, half, outputs={"out": out}
-        ),
-    ]  # fmt: skip
+        Rung("the T x T matrix in memory", matrix, ends_ + 4 * scores, 2 * half),
+        Rung("online softmax in tiles, all keys", [online(1)], ends_, 2 * half),
+        Rung("keys up to the diagonal", [online(2)], ends_, half),
+        Rung("longest rows first", [online(3)], ends_, half),
+        Rung("masks only on the diagonal", [online(4)], ends_, half),
+        Rung("exp2, with its factor in the scale", [online(5)], ends_, half),
+        Rung("the engine's: no bounds to check either", attention(out, lse, qkv, n_head, target=target), ends_, half),
+    ]
+    for rung in rungs:
+        rung.outputs = {"out": out}
 
     want = np.empty((1, T, C))
 

@@ -155,6 +155,22 @@ def forward(new: New, target: Target, M: int, N: int, K: int) -> Ladder:
     return Ladder("matmul", rungs, check)
 
 
+def order(new: New, target: Target, M: int, N: int, K: int) -> Ladder:
+    """A product too large for the L2, with its tiles taken row by row and in groups of rows."""
+    a, b, c = new(M, K), new(K, N, scale=K**-0.5), new(M, N)
+    rungs = []
+    for group in (1, 2, 4, 8, 16, 64):
+        call = tile(c, a, b, (128, 128, 64), 8, 4, group, True)
+        title = f"groups of {group} rows of tiles" if group > 1 else "row by row of tiles"
+        rungs.append(Rung(title, [call], 2.0 * (M * K + K * N + M * N), 2.0 * M * N * K, outputs={"c": c}))
+
+    def check(get: Get, rung: Rung) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+        for rows in ends(M):
+            yield "c", get(rung.outputs["c"][rows]), get(a[rows]) @ get(b)
+
+    return Ladder("order of tiles", rungs, check)
+
+
 def epilogue(new: New, target: Target, M: int, N: int, K: int) -> Ladder:
     """The same product followed by bias and GELU, whose input is kept for backward."""
     a, b, bias, c, pre, out = new(M, K), new(K, N, scale=K**-0.5), new(N), new(M, N), new(M, N), new(M, N)
