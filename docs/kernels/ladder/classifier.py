@@ -12,8 +12,9 @@ import numpy as np
 from ladder.common import Get, Ladder, New, Rung, ends
 from ladder.reductions import softmax_rows, three_pass_kernel
 from nanoeuler.ops.gpu.kernels.classifier import classifier, logits_stride
-from nanoeuler.ops.gpu.kernels.matmul import matmul, matmul_scratch
+from nanoeuler.ops.gpu.kernels.matmul import matmul
 from nanoeuler.ops.gpu.kernels.spec import Target
+from nanoeuler.ops.gpu.scratch import classifier_scratch
 from nanoeuler.ops.reference import ReferenceOps
 
 
@@ -22,8 +23,8 @@ def ladder(new: New, target: Target, N: int, C: int, V: int, chunks: tuple[int, 
     x, wte, targets = new(N, C), new(V, C, scale=C**-0.5), new(N, dtype="i32", below=V)
     losses, dx, dwte = new(N, dtype="fp32"), new(N, C), new(V, C, dtype="fp32")
     scale, stride = new(1, dtype="fp32", value=1.0 / N), logits_stride(V)
-    most = max(matmul_scratch(*shape, x.dtype, target) for shape in ((N, V, C), (N, C, V), (V, C, N)))
-    scratch, z, wide = new(max(1, most), dtype="fp32"), new(N, stride), new(N, stride, dtype="fp32")
+    most = max(classifier_scratch(N, rows, C, V, x.dtype, target) for rows in (N, *chunks))
+    scratch, z, wide = new(most, dtype="fp32"), new(N, stride), new(N, stride, dtype="fp32")
     products = {"scratch": scratch, "target": target}
     naive = [
         *matmul(wide, x, wte, b_t=True, columns=V, **products),
