@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,9 @@ from nanoeuler.cli.console import say, table
 from nanoeuler.errors import UserError
 
 if TYPE_CHECKING:
+    from nanoeuler.model.config import GPTConfig
     from nanoeuler.model.gpt import GPT
+    from nanoeuler.ops.gpu.timing import Ceilings
     from nanoeuler.training.step import Stepper
 
 
@@ -33,6 +36,7 @@ class Timing(NamedTuple):
 
 
 @click.command()
+@click.argument("what", type=click.Choice(["all", "kernels", "train"]), default="all")
 @click.option("--preset", default="demo", show_default=True, help="Size of the model, such as demo or gpt2.")
 @click.option("--batch-size", type=int, default=8, show_default=True, help="Sequences in a step.")
 @click.option("--seq-len", type=int, help="Tokens in a sequence.  [default: the model's context]")
@@ -42,7 +46,9 @@ class Timing(NamedTuple):
 @click.option(
     "--profile", metavar="FILE.svg", help="On a GPU: the time of each kernel in a step, as table and picture."
 )
+@click.option("--no-peer", is_flag=True, help="kernels: without PyTorch's times, where it is installed.")
 def command(
+    what: str,
     preset: str,
     batch_size: int,
     seq_len: int | None,
@@ -50,114 +56,182 @@ def command(
     device: str,
     as_json: bool,
     profile: str | None,
+    no_peer: bool,
 ) -> None:
-    """Measure the speed of each operation, of a training step, and of writing.
+    """Measure the speed of each kernel, of a training step, and of writing.
+
+    kernels: on a GPU each kernel of a step, with bytes, operations, the share of what the GPU can do at best (the time
+    that its measured copy bandwidth or matrix rate would allow over the time it took) and, in a checkout with PyTorch
+    installed, PyTorch's time; on a CPU each operation. train: milliseconds a step, tokens a second, the share of the
+    GPU's promised matrix rate (MFU), peak memory. all: operations, training and writing.
 
     A time is the median over the runs that fit into --seconds, after one to warm up. GFLOP/s count multiplications
     and additions of the matrix products and of attention (causal: half the square), GB/s each input and output once.
-    On a GPU the last column is the share of what it can do at best: the time that its measured copy bandwidth or
-    matrix rate would allow over the time it took.
 
     \b
-    Example:
+    Examples:
       nanoeuler bench --preset gpt2 --batch-size 4 --seq-len 64
+      nanoeuler bench train --device gpu --preset gpt2 --batch-size 16 --profile step.svg
+      nanoeuler bench kernels --device gpu --preset gpt2 --batch-size 16
     """
     from nanoeuler.model.config import GPTConfig
-    from nanoeuler.model.gpt import GPT
 
     config = GPTConfig.preset(preset)
     T = config.block_size if seq_len is None else seq_len
+    on_gpu = device.startswith("gpu")
     if batch_size < 1 or not 1 <= T <= config.block_size:
         raise UserError(f"batch_size must be at least 1 and seq_len 1 to {config.block_size}, not {batch_size} and {T}")
     if not 0 < seconds < 3600:
         raise UserError(f"--seconds must be above 0 and below 3600, not {seconds}")
-    if profile is not None and (as_json or not device.startswith("gpu")):
-        raise UserError("--profile times a GPU's kernels and prints a table: give --device gpu, and leave --json out")
+    if profile is not None and (as_json or not on_gpu or what == "kernels"):
+        raise UserError(
+            "--profile times a GPU's kernels in a step and prints a table: give --device gpu, and leave --json and "
+            "'kernels' out"
+        )
     if text := compile_cache.notice(device):
         say(text)
-    model = GPT(config, device=device)
-    rows = operations(model, batch_size, T, seconds)
-    stepper = new_step(model, batch_size, T)
-    step = training_step(model, stepper, batch_size, T, seconds)
-    write = writing(model, T, seconds)
-    peak = model.ops.memory.peak if device.startswith("gpu") else 0  # type: ignore[attr-defined]
-    best = ceilings(model)
-    if as_json:
-        sizes = {**config.to_dict(), "batch_size": batch_size, "seq_len": T, "device": device}
-        timings = [row._asdict() for row in (*rows, step, write)]
-        click.echo(json.dumps({"config": sizes, "timings": timings, "ceilings": best._asdict() if best else None}))
+    if what == "kernels" and on_gpu:
+        from nanoeuler.cli import bench_kernels
+
+        bench_kernels.command(preset, config, batch_size, T, seconds, device, as_json, not no_peer)
         return
-    click.echo(f"{preset} ({config.n_params:,} parameters), {batch_size} x {T} tokens, device {device}\n")
-    head = ["operation", "ms", "GFLOP/s", "GB/s", *(["of the best"] if best else [])]
-    table([_cells(row, best) for row in (*rows, step)], head)
-    click.echo(f"\ntraining  {batch_size * T / step.seconds:,.0f} tokens/s")
+    overview(what, preset, config, batch_size, T, seconds, device, as_json, profile)
+
+
+def overview(
+    what: str,
+    preset: str,
+    config: GPTConfig,
+    B: int,
+    T: int,
+    seconds: float,
+    device: str,
+    as_json: bool,
+    profile: str | None,
+) -> None:
+    """Measure and print the model's operations (``what`` all or kernels), training (all or train), writing (all)."""
+    from nanoeuler.model.gpt import GPT
+
+    model = GPT(config, device=device)
+    rows = operations(model, B, T, seconds) if what != "train" else []
+    stepper = new_step(model, B, T) if what != "kernels" else None
+    steps = [training_step(model, stepper, B, T, seconds)] if stepper else []
+    peak = peak_memory(model)
+    writes = [writing(model, T, seconds)] if what == "all" else []
+    best = ceilings(model) if what == "all" else None
+    if as_json:
+        sizes = {**config.to_dict(), "batch_size": B, "seq_len": T, "device": device}
+        record: dict[str, Any] = {"config": sizes, "timings": [row._asdict() for row in (*rows, *steps, *writes)]}
+        if steps:
+            record["training"] = _record(model, B, T, steps[0].seconds, peak)
+        click.echo(json.dumps({**record, "ceilings": best._asdict() if best else None}))
+        return
+    click.echo(f"{preset} ({config.n_params:,} parameters), {B} x {T} tokens, device {device}\n")
+    if rows:
+        head = ["operation", "ms", "GFLOP/s", "GB/s", *(["of the best"] if best else [])]
+        table([_cells(row, best) for row in (*rows, *steps)], head)
+        click.echo()
+    for step in steps:
+        click.echo(f"training  {1e3 * step.seconds:,.2f} ms a step, {B * T / step.seconds:,.0f} tokens/s")
+        click.echo(utilisation(model, B, T, step.seconds, peak))
     if best:
-        click.echo(utilisation(model, batch_size, T, step.seconds, peak))
         click.echo(f"best here: copies {best.bandwidth / 1e9:,.0f} GB/s, products {best.flops / 1e12:,.0f} TFLOP/s")
-    click.echo(f"writing   {1 / write.seconds:,.0f} tokens/s after {T} tokens of context, one text at a time")
-    if profile is not None:
-        show_profile(stepper, Path(profile))
+    for write in writes:
+        click.echo(f"writing   {1 / write.seconds:,.0f} tokens/s after {T} tokens of context, one text at a time")
+    if profile is not None and stepper is not None:
+        show_profile(stepper, Path(profile), f"{preset}, a training step of {B} x {T} tokens")
 
 
-def show_profile(stepper: Stepper, path: Path) -> None:
+def show_profile(stepper: Stepper, path: Path, title: str) -> None:
     """Print the time of each kernel in a recorded step, and draw it into ``path``."""
     from nanoeuler.durable import write_text
-    from nanoeuler.ops.gpu.runtime.profile import bars
+    from nanoeuler.ops.gpu.runtime.picture import picture
+    from nanoeuler.ops.gpu.runtime.profile import by_kernel
     from nanoeuler.ops.gpu.step import RecordedStep
 
     assert isinstance(stepper, RecordedStep)
-    kernels = stepper.profile()
+    spans = stepper.profile()
+    kernels = by_kernel(spans)
     total = sum(k.milliseconds for k in kernels)
     rows = [[k.name, str(k.launches), f"{k.milliseconds:.3f}", f"{k.milliseconds / total:.1%}"] for k in kernels]
     click.echo()
-    table(rows, ["kernel", "launches", "ms", "share"])
-    write_text(path, bars(kernels))
+    table([*rows, ["all", str(len(spans)), f"{total:.3f}", "100.0%"]], ["kernel", "launches", "ms", "share"])
+    write_text(path, picture(spans, title))
     click.echo(f"\npicture in {path}")
-
-
-class Ceilings(NamedTuple):
-    """The best a GPU does: bytes a second of a copy, operations a second of a large matrix product."""
-
-    bandwidth: float
-    flops: float
 
 
 def ceilings(model: GPT) -> Ceilings | None:
     """Measured on the model's GPU; None for an engine without one."""
     if not model.ops.name.startswith("gpu"):
         return None
-    from nanoeuler.ops.gpu.timing import copy_bandwidth, matrix_rate
+    from nanoeuler.ops.gpu import timing
 
-    return Ceilings(copy_bandwidth(model.ops), matrix_rate(model.ops))  # type: ignore[arg-type]
+    return timing.ceilings(model.ops)  # type: ignore[arg-type]
 
 
-def utilisation(model: GPT, B: int, T: int, seconds: float, peak_bytes: int) -> str:
-    """The share of the GPU's promised matrix rate that training uses (MFU), in words, and the memory it took.
+def peak_memory(model: GPT) -> int | None:
+    """Bytes: on a GPU what the engine had allocated at most, elsewhere what the process took; None if unknown."""
+    if model.ops.name.startswith("gpu"):
+        return int(model.ops.memory.peak)  # type: ignore[attr-defined]
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
-    Counted as is usual (Chowdhery et al. 2022, "PaLM", appendix B): ``6 N + 6 n_layer n_embd T`` operations a token, N
-    parameters; recomputation does not count.
-    """
+
+def promised_flops(model: GPT) -> tuple[str, float | None]:
+    """(name of the processor, operations a second that its maker promises; None if that is not in the table)."""
+    if not model.ops.name.startswith("gpu"):
+        return "this processor", None
     from nanoeuler.ops.gpu.timing import peak_flops
 
-    c, peak = model.config, f"peak memory {peak_bytes / 1e9:.2f} GB"
     name = model.ops.device.name  # type: ignore[attr-defined]
-    promised = peak_flops(name)
+    return name, peak_flops(name) if model.ops.storage.rounds else None
+
+
+def mfu_per_token(model: GPT, T: int) -> float:
+    """Operations a token as MFU counts them (Chowdhery et al. 2022, "PaLM", appendix B): ``6 N + 6 n_layer n_embd T``
+    with N parameters; recomputation does not count. Theirs has 12 for attention; half of it is masked away here."""
+    c = model.config
+    return 6.0 * c.n_params + 6.0 * c.n_layer * c.n_embd * T
+
+
+def utilisation(model: GPT, B: int, T: int, seconds: float, peak: int | None) -> str:
+    """The share of the GPU's promised matrix rate that training uses, in words, and the memory it took."""
+    c, (name, promised) = model.config, promised_flops(model)
+    memory = f"          peak memory {peak / 1e9:.2f} GB" if peak else "          peak memory unknown"
+    if not model.ops.storage.rounds:
+        return f"{memory}\n          no MFU: it is the share of a GPU's bfloat16 matrix rate"
     if promised is None:
-        return f"          {peak}; no share of the peak: the matrix rate of {name} is not in the table"
-    per_token = 6 * c.n_params + 6 * c.n_layer * c.n_embd * T
-    mfu = per_token * B * T / seconds / promised
+        return f"{memory}\n          MFU unknown: the bfloat16 matrix rate of {name} is not in the table"
+    mfu = mfu_per_token(model, T) * B * T / seconds / promised
     return (
-        f"          {mfu:.1%} of {promised / 1e12:g} TFLOP/s (MFU: (6 x {c.n_params:,} + 6 x {c.n_layer} x {c.n_embd} "
-        f"x {T}) operations a token); {peak}"
+        f"{memory}\n          MFU {mfu:.1%}: (6 x {c.n_params:,} + 6 x {c.n_layer} x {c.n_embd} x {T}) operations a "
+        f"token, of the {promised / 1e12:g} TFLOP/s (dense bfloat16) of {name}"
     )
+
+
+def _record(model: GPT, B: int, T: int, seconds: float, peak: int | None) -> dict[str, Any]:
+    """What ``bench train`` says, as JSON."""
+    name, promised = promised_flops(model)
+    per_token = mfu_per_token(model, T)
+    return {
+        "ms_per_step": 1e3 * seconds,
+        "tokens_per_s": B * T / seconds,
+        "flops_per_token": per_token,
+        "processor": name,
+        "promised_flops": promised,
+        "mfu": per_token * B * T / seconds / promised if promised else None,
+        "peak_bytes": peak,
+    }
 
 
 def _cells(row: Timing, best: Ceilings | None) -> list[str]:
     cells = [row.name, f"{1e3 * row.seconds:.3f}"]
     cells += [f"{amount / row.seconds / 1e9:.1f}" if amount else "-" for amount in (row.flops, row.bytes)]
     if best:
-        least = max(row.flops / best.flops, row.bytes / best.bandwidth)
-        cells.append(f"{least / row.seconds:.0%}")
+        cells.append(f"{best.least_seconds(row.bytes, row.flops) / row.seconds:.0%}")
     return cells
 
 

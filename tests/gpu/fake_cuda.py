@@ -23,7 +23,7 @@ class FakeCuda:
     """One GPU of ``memory`` bytes. ``calls`` lists what was called, ``launches`` each kernel's (name, table)."""
 
     CUdevice_attribute = CUstream_flags = CUevent_flags = CUmemPool_attribute = CUstreamCaptureMode = Names()
-    CUfunction_attribute = CUmemorytype = Names()
+    CUfunction_attribute = CUmemorytype = CUevent_record_flags = Names()
     cuuint64_t = int
 
     def __init__(self, memory=1 << 20, sm=90, gpus=1, init=Result.CUDA_SUCCESS):
@@ -126,6 +126,9 @@ class FakeCuda:
         for action in graph:
             action()
         return (Result.CUDA_SUCCESS,)
+
+    def cuEventElapsedTime(self, begin, end):
+        return Result.CUDA_SUCCESS, 0.5
 
     def cuModuleGetFunction(self, module, name):
         return Result.CUDA_SUCCESS, name.decode()

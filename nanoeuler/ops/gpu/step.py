@@ -27,7 +27,7 @@ from nanoeuler.ops.gpu.engine import DeviceSeed, GpuOps, step_numbers
 from nanoeuler.ops.gpu.runtime.driver import OutOfMemory
 from nanoeuler.ops.gpu.runtime.graph import Graph
 from nanoeuler.ops.gpu.runtime.memory import DeviceArray
-from nanoeuler.ops.gpu.runtime.profile import KernelTime, profile
+from nanoeuler.ops.gpu.runtime.profile import Span, timeline
 from nanoeuler.training.config import TrainConfig
 from nanoeuler.training.step import Fetch, StepDone, dropout_seed
 
@@ -67,13 +67,13 @@ class RecordedStep:
     def finish(self) -> list[StepDone]:
         return [self._result() for _ in range(len(self._waiting))]
 
-    def profile(self) -> list[KernelTime]:
-        """GPU time by kernel, of the step on the batch sent last. It is no step of the run: it follows the last one.
+    def profile(self) -> list[Span]:
+        """GPU time of each launch, in order, of a step on the batch sent last: no step of the run, but one after it.
 
         The parameters change by one more update, so call it when the run is over.
         """
         assert self._graphs, "run a step first"
-        return profile(self.ops.device, self.ops.runtime.launch, lambda: self._batch(False, True))
+        return timeline(self.ops.device, self.ops.runtime.launch, lambda: self._batch(False, True))
 
     # ---- recording ------------------------------------------------------------------------------------
     def _prepare(self) -> None:

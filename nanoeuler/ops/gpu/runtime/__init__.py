@@ -6,4 +6,5 @@
 ``launch``    calls of kernels
 ``graph``     a whole step of them as one
 ``profile``   where a step's time goes
+``picture``   the same, drawn
 """

@@ -74,7 +74,7 @@ class Launcher:
 
     def __init__(self, device: Device, memory: Memory) -> None:
         self.device, self.memory = device, memory
-        self.on_launch: Callable[[str], Any] | None = None  # called with the kernel's name before each launch
+        self.on_launch: Callable[[str, Any], Any] | None = None  # called with a kernel's name and launch before it
         self._kernels: dict[Any, Kernel] = {}
         self._planned: dict[Any, tuple[Source | None, int]] | None = None
         self._scratch: list[DeviceArray] = []
@@ -98,7 +98,7 @@ class Launcher:
         if kernel is None:
             kernel = self._load({key: self._source(call, described)})[key]
         if self.on_launch is not None:
-            self.on_launch(kernel.name)
+            self.on_launch(kernel.name, call)
         scratch = self._scratch_for(kernel.scratch_bytes * x * y * z)
         table = kernel.fill([*(bits for _, _, bits in described), scratch, 0])
         code = self.device.cuda.bindings.cuLaunchKernel(
