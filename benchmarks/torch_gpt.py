@@ -55,10 +55,16 @@ class TorchGPT(nn.Module):
                 nn.init.zeros_(p)
 
     def forward(self, idx: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        x = self.wte(idx) + self.wpe(torch.arange(idx.shape[1], device=idx.device))
+        x = self.embed(idx)
         for block in self.blocks:
             x = block(x)
-        logits = self.lm_head(self.ln_f(x))
+        return self.head(x, targets)
+
+    def embed(self, idx: torch.Tensor) -> torch.Tensor:
+        return self.wte(idx) + self.wpe(torch.arange(idx.shape[1], device=idx.device))
+
+    def head(self, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        logits = self.lm_head(self.ln_f(x)).float()  # as autocast has it
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
 
 
@@ -70,3 +76,21 @@ def optimizer(
     rest = [p for p in model.parameters() if p.dim() <= 1]
     groups = [{"params": decay, "weight_decay": weight_decay}, {"params": rest, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=lr, betas=betas, fused=fused)
+
+
+def load_parameters(model: TorchGPT, named: dict) -> None:
+    """Copy NanoEuler's parameters (NumPy arrays by name, see ``GPT.state_dict``) into ``model``.
+
+    Where a linear layer's weight is (in, out) there, it is (out, in) here.
+    """
+    tensors = {"wte": model.wte, "wpe": model.wpe, "ln_f": model.ln_f}
+    for i, block in enumerate(model.blocks):
+        tensors |= {f"h.{i}.ln_1": block.ln_1, f"h.{i}.ln_2": block.ln_2}
+        tensors |= {f"h.{i}.attn.c_attn": block.c_attn, f"h.{i}.attn.c_proj": block.attn_proj}
+        tensors |= {f"h.{i}.mlp.c_fc": block.c_fc, f"h.{i}.mlp.c_proj": block.mlp_proj}
+    with torch.no_grad():
+        for name, module in tensors.items():
+            weight = torch.from_numpy(named[name + ".weight"])
+            module.weight.copy_(weight.T if isinstance(module, nn.Linear) else weight)
+            if f"{name}.bias" in named:
+                module.bias.copy_(torch.from_numpy(named[name + ".bias"]))
