@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -94,3 +96,24 @@ def load_parameters(model: TorchGPT, named: dict) -> None:
             module.weight.copy_(weight.T if isinstance(module, nn.Linear) else weight)
             if f"{name}.bias" in named:
                 module.bias.copy_(torch.from_numpy(named[name + ".bias"]))
+
+
+class RoundedCopy:
+    """A copy of ``master`` in bfloat16 that computes in its place: activations and gradients are bfloat16 throughout,
+    as in NanoEuler's GPU engine, where autocast keeps the residual stream and its gradient in float32."""
+
+    def __init__(self, master: TorchGPT) -> None:
+        self.master, self.model = master, copy.deepcopy(master).bfloat16()
+
+    def loss_and_grad(self, idx: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """The loss; its gradient goes into the ``grad`` of the master's parameters, in float32."""
+        pairs = list(zip(self.master.parameters(), self.model.parameters(), strict=True))
+        with torch.no_grad():
+            for exact, rounded in pairs:
+                rounded.copy_(exact)
+                rounded.grad = None
+        loss = self.model(idx, targets)
+        loss.backward()
+        for exact, rounded in pairs:
+            exact.grad = rounded.grad.float()
+        return loss
