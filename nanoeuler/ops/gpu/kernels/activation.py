@@ -8,7 +8,7 @@ With ``u = sqrt(2/pi) (x + 0.044715 x^3)``::
 
 The tanh is the hardware's own instruction (``tanh.approx.f32``, sm_75 and later): one operation of the special function
 unit where exp and a division would take two and more. Its relative error is about 2^-11, an eighth of a bf16's spacing;
-in float32 (EXACT) it is made from exp.
+in float32 (EXACT) it is made from exp. Why this belongs into the product, measured: docs/kernels/matmul.md.
 
 Source: Hendrycks & Gimpel 2016, "Gaussian Error Linear Units (GELUs)".
 """

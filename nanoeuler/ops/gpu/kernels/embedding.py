@@ -9,11 +9,15 @@ atomic additions (order of arrival, so different bits each run) or one program a
 places are *sorted by id* first, so that equal ids lie side by side:
 
 1. ``rank``: place n goes to position ``#{m: id[m] < id[n], or id[m] = id[n] and m < n}``. Counting that directly takes
-   N comparisons a place. For N = 16384 those are 2.7e8 comparisons, some 20 microseconds of one GPU, and not one line
-   of a real sorting algorithm; and it depends on the ids alone, so it can run at any time before.
+   N comparisons a place. For N = 16384 those are 2.7e8 comparisons, 50 us measured on an H200, and not one line of a
+   real sorting algorithm; and it depends on the ids alone, so it can run at any time before.
 2. ``gather``: the program at a position where a new id begins walks over that id's run and adds up the rows of dout in
    the order of their places: the same order, and so the same bits, every time. Programs at other positions return at
    once.
+
+*Bytes* decide, an addition each is all there is to do. Measured on an H200, 16384 tokens of 768 channels: forward 50 MB,
+15.5 us, 76 % of a copy's rate; positions 25 MB, 10 us, 58 %; tokens 68 MB, 20 us, 80 % with ids drawn evenly, but 1.4 ms
+if all places hold one id, since one program then adds up all rows. See also docs/kernels/memory.md.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 """AdamW over the flat parameter buffer, and the gradient's norm before it.
 
 The maths is in ``ops/reference/optimizer.py``. On the GPU a step is one pass: for each parameter it reads the gradient
-(2 bytes), the fp32 master weight and both moments (12), and writes master, moments and the bf16 copy that the network
-computes with (14): 28 bytes for about fifteen operations, so the only way to be fast is to touch every byte once, in
-16-byte pieces.
+(4 bytes), the fp32 master weight and both moments (12), and writes master, moments and the bf16 copy that the network
+computes with (14): 30 bytes for about fifteen operations, so the only way to be fast is to touch every byte once, in
+16-byte pieces. Measured on an H200, 124 million parameters: 886 us, 99 % of a copy's rate; the norm before it reads 0.5
+GB in 120 us, 98 %. Operation by operation it is 54 bytes and 1.74 times as long: docs/kernels/memory.md.
 
 Why master weights: a bf16 number has 8 significant bits, and a step changes a weight by about one part in a thousand,
 half of bf16's spacing. Most steps would round to nothing. The fp32 master keeps them; bf16 is only its shadow.
