@@ -24,6 +24,13 @@ def test_picture_is_as_drawn(name):
     for element in root.iter("{http://www.w3.org/2000/svg}rect"):
         x, y, w, h = (float(element.attrib[key]) for key in ("x", "y", "width", "height"))
         assert x >= 0 and y >= 0 and x + w <= width and y + h <= height, element.attrib
+    for element in root.iter("{http://www.w3.org/2000/svg}text"):
+        length = 0.58 * float(element.attrib["font-size"]) * len(element.text or "")  # letters of a usual sans serif
+        left = (
+            float(element.attrib["x"])
+            - {"start": 0.0, "middle": length / 2, "end": length}[element.attrib["text-anchor"]]
+        )
+        assert left >= 0 and left + length <= width, element.text
 
 
 def test_no_picture_is_left_over():

@@ -18,7 +18,7 @@ def memory() -> Picture:
             330,
             "a",
         ),
-        ("L2", "60 MB for all", "a product of 128 x 256 tiles asks 8.7 TB/s of it", 400, "b"),
+        ("L2", "60 MB for all", "128 x 256 tiles ask 8.7 TB/s of it", 400, "b"),
         ("HBM, the device's memory", "141 GB", "4.27 TB/s measured (read and written)", 560, "d"),
     ]
     for i, (name, size, rate, width, style) in enumerate(levels):

@@ -23,9 +23,9 @@ def bars(ladder: str) -> Picture:
     for i, r in enumerate(rungs):
         y = 46 + i * 26
         share = math.log(r["us"] / low * 3) / math.log(high / low * 3) if logarithmic else r["us"] / high
-        p.text(396, y + 14, r["title"], 12, "end")
-        p.rect(404, y, 270 * share, 18, "c" if r["us"] == low else "a", radius=2)
-        p.text(410 + 270 * share, y + 14, number(r["us"]), 12)
+        p.text(426, y + 14, r["title"], 12, "end")
+        p.rect(434, y, 240 * share, 18, "c" if r["us"] == low else "a", radius=2)
+        p.text(440 + 240 * share, y + 14, number(r["us"]), 12)
     return p
 
 

@@ -30,7 +30,7 @@ def matmul_tile() -> Picture:
         2 x 128 x 256 x 64 = 4.2 M|operations: 85 a byte||green: the sum so far
         in registers, fp32:|128 x 256 x 4 = 128 KB,|half of a multiprocessor's"""
     for i, words in enumerate(notes.replace("\n", "|").split("|")[1:]):
-        p.text(570, 80 + i * 21, words.strip(), 13, style="dim")
+        p.text(556, 80 + i * 21, words.strip(), 13, style="dim")
     p.text(
         20,
         386,
@@ -128,7 +128,7 @@ def matmul_pipeline() -> Picture:
     p.text(
         20,
         302,
-        "4. Roles: one warp loads, two groups of four multiply in turns; one's epilogue hides behind the other",
+        "4. Roles: one warp loads, two groups of four multiply in turns and hide each other's epilogue",
         13,
     )
     lane(312, "producer", [(i * 1.5, 1.45, "a") for i in range(26)])
@@ -160,7 +160,7 @@ def matmul_pipeline() -> Picture:
 def matmul_stream() -> Picture:
     """54 tiles on 132 multiprocessors, three ways."""
     p = Picture(760, 330, "A weight gradient's 54 tiles on 132 multiprocessors")
-    p.text(20, 28, "dW of qkv: 768 x 2304 = 54 tiles of 128 x 256, each 256 steps of K long; 132 multiprocessors", 14)
+    p.text(20, 28, "dW of qkv, 768 x 2304: 54 tiles, each 256 steps of K long, for 132 multiprocessors", 14)
     scale = 700 / 132
 
     p.text(20, 62, "whole tiles: 54 busy for 256 steps, 78 idle", 13)

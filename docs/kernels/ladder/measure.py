@@ -1,6 +1,6 @@
 """Measure every rung of every ladder on a GPU, at GPT-2 124M's shapes.
 
-    python docs/kernels/ladder/measure.py run results.json [ladder...]     check and time, through our own runtime
+    python docs/kernels/ladder/measure.py run results.json [ladder...]     check and time, all or those named
     python docs/kernels/ladder/measure.py compile                          only fill the cache of kernels; needs no GPU
 
 Every rung's result is compared with NumPy first. Times are medians of replays of a CUDA graph, back to back; ladders
@@ -147,6 +147,8 @@ def run(file: Path, names: list[str]) -> None:
         "python": platform.python_version(), "date": time.strftime("%Y-%m-%d"),
         "ladders": {},
     }  # fmt: skip
+    if names and file.exists():  # the other ladders stay
+        results["ladders"] = json.loads(file.read_text(encoding="utf-8"))["ladders"]
     for name in names or LADDERS:
         make, count = LADDERS[name]
         sets = [make(Arrays(ops), ops.target) for _ in range(count)]

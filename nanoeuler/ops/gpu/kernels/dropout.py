@@ -2,7 +2,7 @@
 """Dropout: a mask that is a pure function of (seed, index), so it is never stored and backward makes it again.
 
 The function is the one of ``ops/table.py`` (:func:`~nanoeuler.ops.table.keep_mask`), bit for bit: a 32-bit mixing
-function of the index and of the mixed seed. It costs two multiplications and some eight shifts and xors an element, less
+function of the index and of the mixed seed. It costs two multiplications and seven shifts and xors an element, less
 than the memory traffic around it: 4 bytes an element in bf16, read and written once. (In attention the mask is made in
 registers and costs no bytes at all.)
 
