@@ -8,6 +8,8 @@ import json
 import math
 import subprocess
 import sys
+from datetime import date
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -99,8 +101,9 @@ def command(
             peer.close()
     if as_json:
         sizes = {**config.to_dict(), "batch_size": B, "seq_len": T, "device": device, "gpu": ops.device.name}
+        record = {"date": date.today().isoformat(), "triton": version("triton"), "config": sizes}
         kernels = [row._asdict() for row in rows]
-        click.echo(json.dumps({"config": sizes, "ceilings": best._asdict(), "kernels": kernels}))
+        click.echo(json.dumps({**record, "ceilings": best._asdict(), "kernels": kernels}, indent=1))
         return
     show(f"{preset}, {B} x {T} tokens, {ops.dtype} on {ops.device.name}", rows, best)
 
