@@ -87,8 +87,13 @@ def recomputed(ops: GpuOps) -> frozenset[str]:
 def split(launches: list[Launch], *outputs: DeviceArray | None) -> tuple[list[Launch], list[Launch]]:
     """The launches up to the last one that has one of ``outputs`` among its arguments, and those after it."""
     ptrs = {array.ptr for array in outputs if array is not None}
-    last = max(i for i, launch in enumerate(launches) if ptrs & {getattr(v, "ptr", None) for v in launch.args.values()})
+    last = max(i for i, launch in enumerate(launches) if ptrs & {address(value) for value in launch.args.values()})
     return launches[: last + 1], launches[last + 1 :]
+
+
+def address(value: Any) -> int | None:
+    """Where an argument lies that is an array, or a descriptor of one."""
+    return getattr(getattr(value, "array", value), "ptr", None)
 
 
 Maker = Callable[[Source], list[Case]]
