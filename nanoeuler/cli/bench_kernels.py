@@ -138,7 +138,7 @@ def measure(
     from nanoeuler.ops.gpu.kernel_cases import Source, makers
 
     new, rows = Source(ops), []
-    for maker in makers(ops, config, B, T):
+    for maker in makers(ops, config, B, T).values():
         for sets in _sets(maker, new):
             rows.append(_row(ops, sets, seconds, best, peer))
     return rows

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -99,16 +100,18 @@ def address(value: Any) -> int | None:
 Maker = Callable[[Source], list[Case]]
 
 
-def makers(ops: GpuOps, config: GPTConfig, B: int, T: int) -> list[Maker]:
-    """Functions that make one or a few cases each, on fresh arrays at every call."""
-    return [
-        lambda new: _embedding(new, ops, config, B, T),
-        lambda new: _norms(new, ops, config, B * T),
-        *(_linear_maker(ops, config, B * T, layer) for layer in range(4)),
-        lambda new: _attention(new, ops, config, B, T),
-        lambda new: _classifier(new, ops, config, B, T),
-        lambda new: _update(new, ops, config),
-    ]
+def makers(ops: GpuOps, config: GPTConfig, B: int, T: int) -> dict[str, Maker]:
+    """Functions that make the cases of one part of the model each, on fresh arrays at every call."""
+    C, N = config.n_embd, B * T
+    layers = {"c_attn": (C, 3 * C), "attn c_proj": (C, C), "c_fc": (C, 4 * C), "mlp c_proj": (4 * C, C)}
+    return {
+        "embedding": lambda new: _embedding(new, ops, config, B, T),
+        "layer norm": lambda new: _norms(new, ops, config, N),
+        **{name: partial(_linear, ops=ops, name=name, N=N, inner=i, outer=o) for name, (i, o) in layers.items()},
+        "attention": lambda new: _attention(new, ops, config, B, T),
+        "classifier": lambda new: _classifier(new, ops, config, B, T),
+        "update": lambda new: _update(new, ops, config),
+    }
 
 
 def _embedding(new: Source, ops: GpuOps, config: GPTConfig, B: int, T: int) -> list[Case]:
@@ -145,14 +148,6 @@ def _norms(new: Source, ops: GpuOps, config: GPTConfig, N: int) -> list[Case]:
         Case("add + layer norm", added, 4 * row, peer={"op": "add_layernorm", **sizes}),
         Case("layer norm backward + add + bias sums", backward, 4 * row, peer={"op": "layernorm_backward", **sizes}),
     ]
-
-
-def _linear_maker(ops: GpuOps, config: GPTConfig, N: int, layer: int) -> Maker:
-    C = config.n_embd
-    name, inner, outer = (
-        ("c_attn", C, 3 * C), ("attn c_proj", C, C), ("c_fc", C, 4 * C), ("mlp c_proj", 4 * C, C),
-    )[layer]  # fmt: skip
-    return lambda new: _linear(new, ops, name, N, inner, outer)
 
 
 def _linear(new: Source, ops: GpuOps, name: str, N: int, inner: int, outer: int) -> list[Case]:
