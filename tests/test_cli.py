@@ -339,6 +339,10 @@ def test_bench(cli: Cli) -> None:
     assert result.code == 0 and "attention backward" in result.out and "tokens/s" in result.out
     timings = json.loads(cli(*args, "--json").out)["timings"]
     assert all(t["seconds"] > 0 for t in timings) and timings[-2]["name"] == "training step"
+    train = cli("bench", "train", *args[1:]).out
+    assert "ms a step" in train and "no MFU: it is the share of a GPU's" in train and "attention" not in train
+    kernels = cli("bench", "kernels", *args[1:]).out
+    assert "attention backward" in kernels and "training" not in kernels
 
 
 def test_info(cli: Cli) -> None:
