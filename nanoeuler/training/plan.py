@@ -161,7 +161,7 @@ def _cpu_scratch(config: GPTConfig, B: int, T: int) -> tuple[int, int]:
     """(floats of scratch, rows of logits) that the CPU engine ends up with after one training step."""
     import numba
 
-    from nanoeuler.ops.cpu import attention, gemm, layernorm, optimizer
+    from nanoeuler.ops.cpu import attention, gemm, layernorm, optimizer, sums
     from nanoeuler.ops.cpu.engine import classifier_rows
 
     N, C, V = B * T, config.n_embd, config.vocab_size
@@ -174,7 +174,7 @@ def _cpu_scratch(config: GPTConfig, B: int, T: int) -> tuple[int, int]:
     private = threads * (gemm.workspace_size() + attention.workspace_size(T, config.head_dim))
     shared = max(gemm.shared_size(*shape) for shape in shapes)
     norm = 2 * -(-config.n_params // optimizer.BLOCK)  # float64 partial sums count as two floats each
-    shares = -(-N // layernorm.ROWS) * 2 * C
+    shares = max(layernorm.shares_size(N, C), sums.shares_size(4 * C))
     return private + shared + norm + shares, chunk
 
 

@@ -9,11 +9,14 @@ The strip is held *transposed*, ``S^T[key][query]``, and that makes everything f
 
 - maximum, exponential and sum of the softmax run down the keys, with one query in each lane: no horizontal sums;
 - its layout is exactly that of a packed B panel (``simd.tile``), so ``O^T = V^T P^T`` and ``dQ^T = K^T dS^T`` read it
-  as it is, without packing.
+  as it is;
+- everything on the other side (K, V, K^T, V^T, and the strip itself for dK and dV) is read as it lies, by rows or by
+  columns (``simd.tile_of_rows``, ``tile_of_columns``): packing it would cost more than half of what the products do.
 
 Work is split over (batch, head) pairs; a thread's pairs lie together, so it mostly meets rows that it has just written
-itself. Operations: 4 T^2 D/2 forward and 10 T^2 D/2 backward for each pair; bytes: q, k, v and out once each. Bound by
-arithmetic: the products, then the exponentials.
+itself. A head's rows are short pieces (128 bytes at D = 32) far apart, which no hardware prefetcher follows; so while
+it works on a pair, a thread asks for the rows of the next. Operations: 4 T^2 D/2 forward and 10 T^2 D/2 backward for
+each pair; bytes: q, k, v and out once each. Bound by arithmetic: the products, then the exponentials.
 """
 
 from __future__ import annotations
@@ -22,9 +25,10 @@ import numpy as np
 from numba import njit, prange
 
 from nanoeuler.ops.cpu.dropout import hash32
-from nanoeuler.ops.cpu.gemm import pack_a, pack_b
+from nanoeuler.ops.cpu.gemm import pack_b
 from nanoeuler.ops.cpu.options import FAST, PART
-from nanoeuler.ops.cpu.simd import MR, NR, VL, copy_floats, exp, tile, turn_square, widest_vectors
+from nanoeuler.ops.cpu.simd import MR, NR, VL, copy_floats, prefetch, tile_of_columns, tile_of_rows, turn_square
+from nanoeuler.ops.cpu.strips import grad_strip, mask_strip, softmax_strip
 
 MASKED = -1e30
 
@@ -32,7 +36,7 @@ MASKED = -1e30
 def workspace_size(T: int, D: int) -> int:
     """Floats of private scratch that a thread needs for sequences of T and heads of D: backward's, which is more."""
     Tp, Dm, Dn = T + MR, D + MR, -(-D // NR) * NR
-    return Tp * (2 * D + 3 * NR + 2 * Dn) + Dm * (T + NR) + 2 * NR * (D + Dn) + 4 * NR + 16 * 16
+    return Tp * (2 * NR + 2 * Dn + 2 * Dm) + 2 * NR * (D + Dn) + Dm * NR + 4 * NR + 16 * 16
 
 
 @njit("Tuple((f4[::1], i8))(f4[::1], i8, i8)", **PART)
@@ -41,20 +45,54 @@ def take(work, at, size):  # type: ignore[no-untyped-def]
     return work[at : at + size], at + (size + 15) // 16 * 16
 
 
-@njit("void(f4[::1], f4[::1], i8, i8, i8, f4[::1])", **PART)
-def rows_times_panel(C, a, rows, k, a_step, b):  # type: ignore[no-untyped-def]
-    """``C[rows, NR] = A[rows, k] B[k, NR]``: packed A panels ``a_step`` floats apart, one packed B panel."""
+@njit("Tuple((i8, i8))(f4[::1], i8, i8, i8, i8, f4[::1])", **PART)
+def operand(src, s0, stride, T, D, scratch):  # type: ignore[no-untyped-def]
+    """(address, row stride) of T rows of D floats, to be read MR rows or columns at a time.
+
+    A sequence or a head shorter than that is copied into ``scratch``, with room around it.
+    """
+    if T >= MR and D >= MR:
+        return np.int64(src.ctypes.data + 4 * s0), stride
+    width = D + MR
+    scratch[:] = np.float32(0.0)
+    for t in range(T):
+        scratch[t * width : t * width + D] = src[s0 + t * stride : s0 + t * stride + D]
+    return np.int64(scratch.ctypes.data), width
+
+
+@njit("void(f4[::1], i8, i8, i8, i8, f4[::1])", **PART)
+def rows_times_panel(C, a, stride, rows, k, b):  # type: ignore[no-untyped-def]
+    """``C[rows, NR] = A[rows, k] B[k, NR]``: A by rows, one packed B panel. The last MR rows overlap those before."""
     for p in range((rows + MR - 1) // MR):
-        tile(k, a.ctypes.data + 4 * p * a_step, b.ctypes.data, C.ctypes.data + 4 * p * MR * NR, NR, 0)
+        i = max(0, min(p * MR, rows - MR))
+        tile_of_rows(k, a + 4 * i * stride, stride, b.ctypes.data, C.ctypes.data + 4 * i * NR, NR, 0)
+
+
+@njit("void(f4[::1], i8, i8, i8, i8, f4[::1])", **PART)
+def columns_times_panel(C, a, stride, rows, k, b):  # type: ignore[no-untyped-def]
+    """The same with A by columns: ``A[i, k] = a[k*stride + i]``."""
+    for p in range((rows + MR - 1) // MR):
+        i = max(0, min(p * MR, rows - MR))
+        tile_of_columns(k, a + 4 * i, stride, b.ctypes.data, C.ctypes.data + 4 * i * NR, NR, 0)
 
 
 @njit("void(f4[::1], f4[::1], i8, i8, f4[::1], i8)", **PART)
-def add_outer(C, a, rows, n, b, width):  # type: ignore[no-untyped-def]
-    """``C[rows, width] += A[rows, n queries] B[n queries, width]``: both packed, width a multiple of NR."""
+def add_outer(C, strip, rows, n, b, width):  # type: ignore[no-untyped-def]
+    """``C[rows, width] += strip[rows, n queries] B[n queries, width]``: B packed, width a multiple of NR."""
     for j in range(width // NR):
         for p in range((rows + MR - 1) // MR):
             c = C.ctypes.data + 4 * (p * MR * width + j * NR)
-            tile(n, a.ctypes.data + 4 * p * MR * NR, b.ctypes.data + 4 * j * NR * n, c, width, 1)
+            tile_of_rows(n, strip.ctypes.data + 4 * p * MR * NR, NR, b.ctypes.data + 4 * j * NR * n, c, width, 1)
+
+
+@njit("void(f4[::1], i8, i8, i8, i8)", **PART)
+def fetch_rows(src, s0, stride, n, D):  # type: ignore[no-untyped-def]
+    """Ask for n rows of D floats that will be needed soon; none if they lie beyond the end of ``src``."""
+    if s0 + (n - 1) * stride + D > src.shape[0]:
+        return
+    for t in range(n):
+        for d in range(0, D, 16):
+            prefetch(src.ctypes.data + 4 * (s0 + t * stride + d))
 
 
 @njit("void(f4[::1], i8, i8, f4[::1], i8, i8)", **PART)
@@ -69,14 +107,6 @@ def write_rows(dst, d0, stride, lanes, n, D):  # type: ignore[no-untyped-def]
             dst[d0 + i * stride + d] = lanes[d * NR + i]
 
 
-@njit("void(f4[::1], i8, i8, f4)", **PART)
-def mask_strip(S, q0, keys, value):  # type: ignore[no-untyped-def]
-    """Write ``value`` where a key lies in a query's future: only the last NR keys of the strip can."""
-    for k in range(q0 + 1, keys):
-        for i in range(min(NR, k - q0)):
-            S[k * NR + i] = value
-
-
 @njit("void(f4[::1], i8, i8, u4, i8, u4, u4, f4)", **PART)
 def drop_strip(P, q0, keys, base, T, start, threshold, scale):  # type: ignore[no-untyped-def]
     """Apply dropout's mask to a strip; element (query, key) of the pair has index ``base + query*T + key``."""
@@ -87,30 +117,11 @@ def drop_strip(P, q0, keys, base, T, start, threshold, scale):  # type: ignore[n
             P[k * NR + i] = P[k * NR + i] * scale if keep else np.float32(0.0)
 
 
-@njit("void(f4[::1], i8, f4[::1], f4[::1])", **PART)
-def softmax_strip(S, keys, top, total):  # type: ignore[no-untyped-def]
-    """``S = exp(S - top)`` with each lane's maximum in ``top`` and sum in ``total``."""
-    widest_vectors()
-    for i in range(NR):
-        top[i] = np.float32(MASKED)
-        total[i] = np.float32(0.0)
-    for k in range(keys):
-        s = S[k * NR : (k + 1) * NR]
-        for i in range(NR):
-            top[i] = s[i] if s[i] > top[i] else top[i]
-    for k in range(keys):
-        s = S[k * NR : (k + 1) * NR]
-        for i in range(NR):
-            e = exp(s[i] - top[i])
-            s[i] = e
-            total[i] += e
-
-
 @njit("void(f4[::1], f4[::1], f4[::1], i8, i8, i8, i8, i8, u4, u4, f4, f4[::1])", **PART)
 def attend(out, lse, qkv, b, h, T, C, D, start, threshold, keep_scale, work):  # type: ignore[no-untyped-def]
     """Forward of one (batch, head) pair; ``lse`` (T,) is that pair's."""
-    kp, at = take(work, 0, (T + MR) * D)
-    vt, at = take(work, at, (D + MR) * T)
+    k_copy, at = take(work, 0, (T + MR) * (D + MR))
+    v_copy, at = take(work, at, (T + MR) * (D + MR))
     qp, at = take(work, at, D * NR)
     S, at = take(work, at, (T + MR) * NR)
     ot, at = take(work, at, (D + MR) * NR)
@@ -119,21 +130,23 @@ def attend(out, lse, qkv, b, h, T, C, D, start, threshold, keep_scale, work):  #
     row = 3 * C
     q_at = b * T * row + h * D
     base = np.uint32((b * (C // D) + h) * T * T)
-    pack_a(kp, 0, qkv, q_at + C, T, D, row, 1)  # K (keys, D)
-    pack_a(vt, 0, qkv, q_at + 2 * C, D, T, 1, row)  # V^T (D, keys)
+    keys_at, k_row = operand(qkv, q_at + C, row, T, D, k_copy)
+    values_at, v_row = operand(qkv, q_at + 2 * C, row, T, D, v_copy)
     scale = np.float32(1.0 / np.sqrt(D))
     for q0 in range(0, T, NR):
         n = min(NR, T - q0)
         keys = q0 + n
+        for part in range(3):  # of the next pair: most often the next head
+            fetch_rows(qkv, q_at + q0 * row + part * C + D, row, n, D)
         pack_b(qp, 0, qkv, q_at + q0 * row, n, D, row, 1)  # Q^T (D, queries)
         for i in range(D * NR):
             qp[i] *= scale
-        rows_times_panel(S, kp, keys, D, MR * D, qp)
-        mask_strip(S, q0, keys, np.float32(MASKED))
-        softmax_strip(S, keys, top, total)
+        rows_times_panel(S, keys_at, k_row, T if T < MR else max(MR, keys), D, qp)
+        mask_strip(S.ctypes.data, q0, keys, np.float32(MASKED))
+        softmax_strip(S.ctypes.data, keys, top.ctypes.data, total.ctypes.data)
         if threshold > 0:
             drop_strip(S, q0, keys, base, T, start, threshold, keep_scale)
-        rows_times_panel(ot, vt, D, keys, MR * T, S)
+        columns_times_panel(ot, values_at, v_row, D, keys, S)
         for i in range(n):
             lse[q0 + i] = top[i] + np.log(total[i])
         for i in range(NR):
@@ -145,18 +158,6 @@ def attend(out, lse, qkv, b, h, T, C, D, start, threshold, keep_scale, work):  #
         write_rows(out, (b * T + q0) * C + h * D, C, ot, n, D)
 
 
-@njit("void(f4[::1], f4[::1], i8, f4[::1], f4[::1], f4)", **PART)
-def grad_strip(P, dP, keys, lse, delta, scale):  # type: ignore[no-untyped-def]
-    """Scores to probabilities, and ``dP`` to ``dS = P (dP - delta) scale``, lane by lane."""
-    widest_vectors()
-    for k in range(keys):
-        p, g = P[k * NR : (k + 1) * NR], dP[k * NR : (k + 1) * NR]
-        for i in range(NR):
-            e = exp(p[i] - lse[i])
-            p[i] = e
-            g[i] = e * (g[i] - delta[i]) * scale
-
-
 @njit("void(f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], i8, i8, i8, i8, i8, u4, u4, f4, f4[::1])", **PART)
 def attend_backward(dqkv, dout, out, lse, qkv, b, h, T, C, D, start, threshold, keep_scale, work):  # type: ignore[no-untyped-def]
     """Backward of one pair. With P = exp(S - lse) and delta = sum_d dO O (Dao et al. 2022, appendix B):
@@ -164,12 +165,10 @@ def attend_backward(dqkv, dout, out, lse, qkv, b, h, T, C, D, start, threshold, 
     ``dV = P^T dO``; ``dP = dO V^T``; ``dS = P (dP - delta) / sqrt(D)``; ``dQ = dS K``; ``dK = dS^T Q``.
     """
     Dn = (D + NR - 1) // NR * NR
-    kp, at = take(work, 0, (T + MR) * D)
-    vp, at = take(work, at, (T + MR) * D)
-    kt, at = take(work, at, (D + MR) * T)
+    k_copy, at = take(work, 0, (T + MR) * (D + MR))
+    v_copy, at = take(work, at, (T + MR) * (D + MR))
     S, at = take(work, at, (T + MR) * NR)
     dS, at = take(work, at, (T + MR) * NR)
-    turned, at = take(work, at, (T + MR) * NR)
     dk, at = take(work, at, (T + MR) * Dn)
     dv, at = take(work, at, (T + MR) * Dn)
     qp, at = take(work, at, D * NR)
@@ -182,9 +181,8 @@ def attend_backward(dqkv, dout, out, lse, qkv, b, h, T, C, D, start, threshold, 
     row = 3 * C
     q_at = b * T * row + h * D
     base = np.uint32((b * (C // D) + h) * T * T)
-    pack_a(kp, 0, qkv, q_at + C, T, D, row, 1)  # K (keys, D)
-    pack_a(vp, 0, qkv, q_at + 2 * C, T, D, row, 1)  # V (keys, D)
-    pack_a(kt, 0, qkv, q_at + C, D, T, 1, row)  # K^T (D, keys)
+    keys_at, k_row = operand(qkv, q_at + C, row, T, D, k_copy)
+    values_at, v_row = operand(qkv, q_at + 2 * C, row, T, D, v_copy)
     dk[:] = np.float32(0.0)
     dv[:] = np.float32(0.0)
     scale = np.float32(1.0 / np.sqrt(D))
@@ -192,6 +190,10 @@ def attend_backward(dqkv, dout, out, lse, qkv, b, h, T, C, D, start, threshold, 
         n = min(NR, T - q0)
         keys = q0 + n
         o_at = (b * T + q0) * C + h * D
+        for part in range(3):  # of the next pair: most often the next head
+            fetch_rows(qkv, q_at + q0 * row + part * C + D, row, n, D)
+        fetch_rows(dout, o_at + D, C, n, D)
+        fetch_rows(out, o_at + D, C, n, D)
         pack_b(qp, 0, qkv, q_at + q0 * row, n, D, row, 1)  # Q^T (D, queries)
         pack_b(dop, 0, dout, o_at, n, D, C, 1)  # dO^T (D, queries)
         pack_b(dq, 0, out, o_at, n, D, C, 1)  # O^T (D, queries), where dQ^T will be later
@@ -206,20 +208,21 @@ def attend_backward(dqkv, dout, out, lse, qkv, b, h, T, C, D, start, threshold, 
         pack_b(do, 0, dout, o_at, D, n, 1, C)  # dO (queries, D)
         for i in range(D * NR):
             qp[i] *= scale
-        rows_times_panel(S, kp, keys, D, MR * D, qp)
-        rows_times_panel(dS, vp, keys, D, MR * D, dop)
+        rows = T if T < MR else max(MR, keys)
+        rows_times_panel(S, keys_at, k_row, rows, D, qp)
+        rows_times_panel(dS, values_at, v_row, rows, D, dop)
         if threshold > 0:
             drop_strip(dS, q0, keys, base, T, start, threshold, keep_scale)
-        grad_strip(S, dS, keys, lanes_lse, delta, scale)
-        mask_strip(S, q0, keys, np.float32(0.0))
-        mask_strip(dS, q0, keys, np.float32(0.0))
+        grad_strip(S.ctypes.data, dS.ctypes.data, keys, lanes_lse.ctypes.data, delta.ctypes.data, scale)
+        mask_strip(S.ctypes.data, q0, keys, np.float32(0.0))
+        mask_strip(dS.ctypes.data, q0, keys, np.float32(0.0))
         if threshold > 0:
             drop_strip(S, q0, keys, base, T, start, threshold, keep_scale)
-        rows_times_panel(dq, kt, D, keys, MR * T, dS)
-        pack_a(turned, 0, S, 0, keys, NR, NR, 1)
-        add_outer(dv, turned, keys, n, do, Dn)
-        pack_a(turned, 0, dS, 0, keys, NR, NR, 1)
-        add_outer(dk, turned, keys, n, q, Dn)
+        columns_times_panel(dq, keys_at, k_row, D, keys, dS)
+        for i in range(keys * NR, (keys + MR - 1) // MR * MR * NR):  # the last tile's rows beyond the keys
+            S[i] = dS[i] = np.float32(0.0)
+        add_outer(dv, S, keys, n, do, Dn)
+        add_outer(dk, dS, keys, n, q, Dn)
         write_rows(dqkv, q_at + q0 * row, row, dq, n, D)
     for t in range(T):
         place = dqkv.ctypes.data + 4 * (q_at + t * row)

@@ -18,7 +18,7 @@ from nanoeuler.ops.cpu import gemm as mm
 from nanoeuler.ops.cpu import layernorm as ln
 from nanoeuler.ops.cpu import optimizer as opt
 from nanoeuler.ops.cpu import rows as row
-from nanoeuler.ops.cpu import warmup
+from nanoeuler.ops.cpu import sums, warmup
 from nanoeuler.ops.storage import STORAGE
 from nanoeuler.ops.table import hash32
 
@@ -129,13 +129,23 @@ class CpuOps:
             gelu_again(_flat(x), _flat(pre_gelu))
         self._gemm(dweight, x, True, dout, False, (inner, outer, N), accumulate)
         if dbias is not None:
-            mm.column_sums(dbias, _flat(dout), N, bool(accumulate))
+            self._column_sums(dbias, dout, accumulate)
         if pre_gelu is None:
             self._gemm(dx, dout, False, weight, True, (N, inner, outer))
         else:
             self._gemm(dx, dout, False, weight, True, (N, inner, outer), mode=mm.GELU_GRAD, aux=pre_gelu)
         if dx_sum is not None:
-            mm.column_sums(dx_sum, _flat(dx), N, bool(accumulate))
+            self._column_sums(dx_sum, dx, accumulate)
+
+    def _column_sums(self, out: np.ndarray, x: np.ndarray, accumulate: bool) -> None:
+        shares = self._row_shares(sums.shares_size(out.size))
+        sums.column_sums(out, _flat(x), x.size // out.size, bool(accumulate), shares)
+
+    def _row_shares(self, need: int) -> np.ndarray:
+        """Scratch for sums over rows."""
+        if self._shares.size < need:
+            self._shares = self.empty((need,))
+        return self._shares
 
     def logits(self, out: np.ndarray, x: np.ndarray, wte: np.ndarray) -> None:
         x = np.ascontiguousarray(x)
@@ -191,15 +201,11 @@ class CpuOps:
         dx_sum: np.ndarray | None = None,
     ) -> None:
         past = _NOTHING if dresidual is None else _flat(dresidual)
-        need = -(-mean.size // ln.ROWS) * 2 * weight.size
-        if self._shares.size < need:
-            self._shares = self.empty((need,))
+        shares = self._row_shares(ln.shares_size(mean.size, weight.size))
         ln.layernorm_backward(
-            _flat(dx), dweight, dbias, _flat(dout), _flat(x), mean, rstd, weight, past,
-            dresidual is not None, bool(accumulate), self._shares,
+            _flat(dx), dweight, dbias, _NOTHING if dx_sum is None else dx_sum, _flat(dout), _flat(x), mean, rstd,
+            weight, past, dresidual is not None, bool(accumulate), shares,
         )  # fmt: skip
-        if dx_sum is not None:
-            mm.column_sums(dx_sum, _flat(dx), mean.size, bool(accumulate))
 
     def dropout(self, out: np.ndarray, x: np.ndarray, p: float, seed: int) -> None:
         drp.dropout(_flat(out), _flat(x), *_mask_arguments(p, seed))
@@ -241,7 +247,7 @@ class CpuOps:
             *_mask_arguments(dropout, seed), work, self.threads,
         )  # fmt: skip
         if dqkv_sum is not None:
-            mm.column_sums(dqkv_sum, _flat(dqkv), B * T, bool(accumulate))
+            self._column_sums(dqkv_sum, dqkv, accumulate)
 
     # ---- KV cache -----------------------------------------------------------------------------------
     cache_shapes = staticmethod(kv.cache_shapes)

@@ -23,9 +23,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from nanoeuler.ops.cpu.activation import gelu, gelu_grad
-from nanoeuler.ops.cpu.options import FAST, PART
-from nanoeuler.ops.cpu.simd import MR, NR, VL, copy_a, copy_b, tile, turn_a, turn_b, widest_vectors
+from nanoeuler.ops.cpu.options import FAST, ORDERED_PART, PART
+from nanoeuler.ops.cpu.row_kernels import add_row, bias_gelu_row, gelu_grad_row
+from nanoeuler.ops.cpu.simd import MR, NR, VL, copy_a, copy_b, tile, turn_a, turn_b
 
 KC = 256  # k's per block: a panel of A and one of B (12 + 32 KB with AVX-512) fit into L1 together
 NC = 8 * NR  # columns of B a thread packs at a time: KC x NC in L2
@@ -115,27 +115,19 @@ def panels(kc, a, a_step, M, b, b_step, N, C, c0, ldc, accumulate, tmp, t0):  # 
                 edge_tile(kc, pa, pb, C, c, ldc, m, n, accumulate, tmp, t0)
 
 
-@njit("void(i8, f4[::1], i8, i8, i8, i8, i8, f4[::1], f4[::1])", **PART)
+@njit("void(i8, f4[::1], i8, i8, i8, i8, i8, f4[::1], f4[::1])", **ORDERED_PART)
 def epilogue(mode, C, ldc, r0, r1, n0, n1, bias, aux):  # type: ignore[no-untyped-def]
     """Finish a block of C while it is in cache: bias, GELU (keeping its input in ``aux``), or GELU's gradient."""
-    widest_vectors()
-    n = n1 - n0
-    b = bias[n0:n1]
+    n, b = n1 - n0, bias.ctypes.data + 4 * n0
     for r in range(r0, r1):
-        c = C[r * ldc + n0 : r * ldc + n1]
+        at = 4 * (r * ldc + n0)
+        c, pre = C.ctypes.data + at, aux.ctypes.data + at
         if mode == BIAS:
-            for j in range(n):
-                c[j] += b[j]
+            add_row(n, c, c, b)
         elif mode == BIAS_GELU:
-            pre = aux[r * ldc + n0 : r * ldc + n1]
-            for j in range(n):
-                pre[j] = c[j] + b[j]
-            for j in range(n):
-                c[j] = gelu(pre[j])
+            bias_gelu_row(n, c, pre, b)
         else:
-            pre = aux[r * ldc + n0 : r * ldc + n1]
-            for j in range(n):
-                c[j] *= gelu_grad(pre[j])
+            gelu_grad_row(n, c, pre)
 
 
 @njit("void(f4[::1], i8, i8, i8, i8, i8, f4[::1], i8, i8, i8, f4[::1], b1, i8, f4[::1], f4[::1], f4[::1], i8)", **PART)
@@ -215,19 +207,3 @@ def gemm(C, A, ta, B, tb, M, N, K, accumulate, mode, bias, aux, shared, work, th
             else:
                 m0, m1 = min(M, t * m_each * MR), min(M, (t + 1) * m_each * MR)
                 rows_of_thread(C, N, m0, m1, k, A, s0 * sak, sam, sak, shared, acc, last, bias, aux, work, t * size)
-
-
-@njit(parallel=True, **FAST)
-def column_sums(out, x, rows, accumulate):  # type: ignore[no-untyped-def]
-    """``out (C,) (+)= sum of x (rows, C) over rows``: a bias gradient. Each program owns 64 columns."""
-    C = out.shape[0]
-    for block in prange((C + 63) // 64):
-        c0 = block * 64
-        n = min(64, C - c0)
-        sums = out[c0 : c0 + n]
-        if not accumulate:
-            sums[:] = np.float32(0.0)
-        for r in range(rows):
-            row = x[r * C + c0 : r * C + c0 + n]
-            for c in range(n):
-                sums[c] += row[c]

@@ -10,91 +10,82 @@ import numpy as np
 from numba import njit, prange
 
 from nanoeuler.ops.cpu.options import FAST, PART
+from nanoeuler.ops.cpu.row_kernels import add_row, norm_row_backward, norm_row_backward_add, normalize_row
+from nanoeuler.ops.cpu.sums import sum_shares
 
 EPS = 1e-5
-ROWS = 32  # rows a program takes at a time in backward
+ROWS = 32  # rows a program takes at a time
 
 
-@njit("UniTuple(f4, 2)(f4[::1], f4[::1], f4[::1], f4[::1])", **PART)
-def norm_row(out, row, weight, bias):  # type: ignore[no-untyped-def]
-    """One row of layer norm; returns its mean and 1 / standard deviation. Decoding calls it too, for the same bits."""
+@njit("void(f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], b1, i8, i8)", **PART)
+def rows_forward(out, mean, rstd, residual, x, delta, weight, bias, add, r0, r1):  # type: ignore[no-untyped-def]
+    """Rows r0..r1 of :func:`layernorm`."""
     C = weight.shape[0]
-    scale = np.float32(1.0) / np.float32(C)
-    total = np.float32(0.0)
-    for c in range(C):
-        total += row[c]
-    mu = total * scale
-    square = np.float32(0.0)
-    for c in range(C):
-        square += (row[c] - mu) * (row[c] - mu)
-    rs = np.float32(1.0) / np.sqrt(square * scale + np.float32(EPS))
-    for c in range(C):
-        out[c] = (row[c] - mu) * rs * weight[c] + bias[c]
-    return mu, rs
+    w, b, o, source = weight.ctypes.data, bias.ctypes.data, out.ctypes.data, x.ctypes.data
+    m, rs = mean.ctypes.data, rstd.ctypes.data
+    for r in range(r0, r1):
+        at = 4 * r * C
+        if add:
+            add_row(C, residual.ctypes.data + at, source + at, delta.ctypes.data + at)
+            normalize_row(C, o + at, residual.ctypes.data + at, w, b, m + 4 * r, rs + 4 * r, np.float32(EPS))
+        else:
+            normalize_row(C, o + at, source + at, w, b, m + 4 * r, rs + 4 * r, np.float32(EPS))
+
+
+@njit("void(f4[::1], f4[::1], f4[::1], f4[::1])", **PART)
+def norm_row(out, row, weight, bias):  # type: ignore[no-untyped-def]
+    """One row of layer norm, for decoding: the same bits."""
+    stats = np.empty(2, np.float32)
+    at = stats.ctypes.data
+    addresses = out.ctypes.data, row.ctypes.data, weight.ctypes.data, bias.ctypes.data
+    normalize_row(weight.shape[0], *addresses, at, at + 4, np.float32(EPS))
 
 
 @njit(parallel=True, **FAST)
 def layernorm(out, mean, rstd, residual, x, delta, weight, bias, add):  # type: ignore[no-untyped-def]
     """Rows of flat (N, C) buffers. With ``add``: ``residual = x + delta`` is written and normalised."""
-    C = weight.shape[0]
     N = mean.shape[0]
-    for r in prange(N):
-        row = x[r * C : (r + 1) * C]
-        if add:
-            d, s = delta[r * C : (r + 1) * C], residual[r * C : (r + 1) * C]
-            for c in range(C):
-                s[c] = row[c] + d[c]
-            row = s
-        mean[r], rstd[r] = norm_row(out[r * C : (r + 1) * C], row, weight, bias)
+    for index in prange((N + ROWS - 1) // ROWS):
+        r = np.int64(index) * ROWS
+        rows_forward(out, mean, rstd, residual, x, delta, weight, bias, add, r, min(N, r + ROWS))
 
 
 @njit("void(f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], b1, i8, i8)", **PART)
 def rows_backward(dx, shares, dout, x, mean, rstd, weight, dresidual, add, r0, r1):  # type: ignore[no-untyped-def]
-    """Rows r0..r1 of :func:`layernorm_backward`; ``shares`` (2C,) receives their part of dweight and dbias."""
+    """Rows r0..r1 of :func:`layernorm_backward`; ``shares`` (3C,) receives their part of dweight, dbias and dx_sum."""
     C = weight.shape[0]
-    scale = np.float32(1.0) / np.float32(C)
-    dw, db = shares[:C], shares[C:]
     shares[:] = np.float32(0.0)
+    sums, w = shares.ctypes.data, weight.ctypes.data
     for r in range(r0, r1):
-        row, g, d = x[r * C : (r + 1) * C], dout[r * C : (r + 1) * C], dx[r * C : (r + 1) * C]
-        mu, rs = mean[r], rstd[r]
-        sum_g, sum_gx = np.float32(0.0), np.float32(0.0)
-        for c in range(C):
-            gw = g[c] * weight[c]
-            sum_g += gw
-            sum_gx += gw * (row[c] - mu)
-        a, b = sum_g * scale, sum_gx * rs * rs * scale
-        for c in range(C):
-            dw[c] += g[c] * (row[c] - mu) * rs
-            db[c] += g[c]
+        at = 4 * r * C
+        d, g, row = dx.ctypes.data + at, dout.ctypes.data + at, x.ctypes.data + at
         if add:
-            past = dresidual[r * C : (r + 1) * C]
-            for c in range(C):
-                d[c] = past[c] + rs * (g[c] * weight[c] - a - (row[c] - mu) * b)
+            norm_row_backward_add(C, d, sums, g, row, w, dresidual.ctypes.data + at, mean[r], rstd[r])
         else:
-            for c in range(C):
-                d[c] = rs * (g[c] * weight[c] - a - (row[c] - mu) * b)
+            norm_row_backward(C, d, sums, g, row, w, g, mean[r], rstd[r])
+
+
+def shares_size(N: int, C: int) -> int:
+    """Floats of scratch for :func:`layernorm_backward`."""
+    return -(-N // ROWS) * 3 * C
 
 
 @njit(parallel=True, **FAST)
-def layernorm_backward(dx, dweight, dbias, dout, x, mean, rstd, weight, dresidual, add, accumulate, partial):  # type: ignore[no-untyped-def]
+def layernorm_backward(dx, dweight, dbias, dx_sum, dout, x, mean, rstd, weight, dresidual, add, accumulate, partial):  # type: ignore[no-untyped-def]
     """``dx = rstd (g - mean(g) - xhat mean(g xhat))`` with ``g = dout weight``; ``+ dresidual`` with ``add``.
 
-    Programs own blocks of ROWS rows and leave their share of ``dweight = sum dout xhat`` and ``dbias = sum dout`` in
-    ``partial`` (blocks, 2C). The shares are then summed in order, so the bits do not depend on the number of threads.
+    Programs own blocks of ROWS rows and leave their share of ``dweight = sum dout xhat``, ``dbias = sum dout`` and
+    ``dx_sum = sum dx`` in ``partial`` (blocks, 3C). The shares are then summed in order, so the bits do not depend on
+    the number of threads. ``dx_sum`` may be of another size than (C,): then it is not wanted.
     """
     C = weight.shape[0]
     N = mean.shape[0]
     blocks = (N + ROWS - 1) // ROWS
     for index in prange(blocks):
         block = np.int64(index)
-        shares = partial[block * 2 * C : (block + 1) * 2 * C]
+        shares = partial[block * 3 * C : (block + 1) * 3 * C]
         rows_backward(dx, shares, dout, x, mean, rstd, weight, dresidual, add, block * ROWS, min(N, (block + 1) * ROWS))
-    if not accumulate:
-        dweight[:] = np.float32(0.0)
-        dbias[:] = np.float32(0.0)
-    for i in range(blocks):
-        w, b = partial[i * 2 * C : i * 2 * C + C], partial[i * 2 * C + C : (i + 1) * 2 * C]
-        for c in range(C):
-            dweight[c] += w[c]
-            dbias[c] += b[c]
+    sum_shares(dweight, partial, 0, 3 * C, blocks, accumulate)
+    sum_shares(dbias, partial, C, 3 * C, blocks, accumulate)
+    if dx_sum.shape[0] == C:
+        sum_shares(dx_sum, partial, 2 * C, 3 * C, blocks, accumulate)

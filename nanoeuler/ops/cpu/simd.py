@@ -62,8 +62,28 @@ def _vector_at(builder: ir.IRBuilder, base: ir.Value, index: ir.Value) -> ir.Val
     return builder.bitcast(builder.gep(base, [index]), _vec.as_pointer())
 
 
-def _tile_loop(b: ir.IRBuilder, kc: ir.Value, a: ir.Value, bp: ir.Value) -> list[list[ir.Value]]:
-    """Emit the loop over k; return the MR x NV accumulators as they leave it."""
+def _address_packed(b: ir.IRBuilder, a: ir.Value, stride: Any) -> Any:
+    return lambda k, i: b.gep(a, [b.add(b.mul(k, _i(MR)), _i(i))])
+
+
+def _address_by_columns(b: ir.IRBuilder, a: ir.Value, stride: Any) -> Any:
+    return lambda k, i: b.gep(a, [b.add(b.mul(k, stride), _i(i))])
+
+
+def _address_by_rows(b: ir.IRBuilder, a: ir.Value, stride: Any) -> Any:
+    """Every third row has a pointer; the processor adds one or two strides to it as it loads. (Twelve pointers, or
+    twelve products of a stride, would not fit into the registers.)"""
+    bases = [b.gep(a, [b.mul(stride, _i(i))]) for i in range(0, MR, 3)]
+
+    def address(k: ir.Value, i: int) -> ir.Value:
+        at = b.gep(bases[i // 3], [k])
+        return b.gep(at, [b.mul(stride, _i(i % 3))]) if i % 3 else at
+
+    return address
+
+
+def _tile_loop(b: ir.IRBuilder, kc: ir.Value, address: Any, bp: ir.Value) -> list[list[ir.Value]]:
+    """Emit the loop over k; return the MR x NV accumulators as they leave it. ``address(k, i)`` is where A's lie."""
     fma = _llvm_function(b, f"llvm.fmuladd.v{VL}f32", _vec, [_vec, _vec, _vec])
     entry, loop, done = b.block, b.append_basic_block("k"), b.append_basic_block("k.done")
     b.branch(loop)
@@ -71,13 +91,13 @@ def _tile_loop(b: ir.IRBuilder, kc: ir.Value, a: ir.Value, bp: ir.Value) -> list
     k = b.phi(_i64)
     k.add_incoming(_i(0), entry)
     acc = [[b.phi(_vec) for _ in range(NV)] for _ in range(MR)]
-    a_k, b_k = b.mul(k, _i(MR)), b.mul(k, _i(NR))
+    b_k = b.mul(k, _i(NR))
     b_vecs = [b.load(_vector_at(b, bp, b.add(b_k, _i(j * VL))), align=4) for j in range(NV)]
     undef, lane0 = ir.Constant(_vec, ir.Undefined), ir.Constant(_i32, 0)
     all_lane0 = ir.Constant(ir.VectorType(_i32, VL), [0] * VL)
     new: list[list[ir.Value]] = []
     for i in range(MR):
-        value = b.load(b.gep(a, [b.add(a_k, _i(i))]), align=4)
+        value = b.load(address(k, i), align=4)
         broadcast = b.shuffle_vector(b.insert_element(undef, value, lane0), undef, all_lane0)
         new.append([b.call(fma, [broadcast, b_vecs[j], acc[i][j]]) for j in range(NV)])
     for i in range(MR):
@@ -91,11 +111,26 @@ def _tile_loop(b: ir.IRBuilder, kc: ir.Value, a: ir.Value, bp: ir.Value) -> list
     return new
 
 
-def _prefetch_for_write(b: ir.IRBuilder, place: ir.Value) -> None:
-    """Fetch the cache line that will be written when the loop over k is done, while it runs."""
+def _prefetch(b: ir.IRBuilder, place: ir.Value, write: int, locality: int) -> None:
     i8p = ir.IntType(8).as_pointer()
-    prefetch = _llvm_function(b, "llvm.prefetch.p0", ir.VoidType(), [i8p, _i32, _i32, _i32])
-    b.call(prefetch, [b.bitcast(place, i8p), *(ir.Constant(_i32, x) for x in (1, 3, 1))])
+    call = _llvm_function(b, "llvm.prefetch.p0", ir.VoidType(), [i8p, _i32, _i32, _i32])
+    b.call(call, [b.bitcast(place, i8p), *(ir.Constant(_i32, x) for x in (write, locality, 1))])
+
+
+def _emit_tile(b: ir.IRBuilder, layout: Any, kc: Any, a: Any, stride: Any, bp: Any, c: Any, ldc: Any, add: Any) -> None:
+    a, bp, c = (b.inttoptr(x, _f32.as_pointer()) for x in (a, bp, c))
+    places = [_vector_at(b, c, b.add(b.mul(ldc, _i(i)), _i(j * VL))) for i in range(MR) for j in range(NV)]
+    for place in places:  # the lines that will be written when the loop over k is done come while it runs
+        _prefetch(b, place, 1, 3)
+    sums = _tile_loop(b, kc, layout(b, a, stride), bp)
+    values = [sums[i][j] for i in range(MR) for j in range(NV)]
+    with b.if_else(b.icmp_signed("!=", add, _i(0))) as (adds, overwrites):
+        with adds:
+            for place, value in zip(places, values):
+                b.store(b.fadd(b.load(place, align=4), value), place, align=4)
+        with overwrites:
+            for place, value in zip(places, values):
+                b.store(value, place, align=4)
 
 
 @intrinsic
@@ -106,27 +141,42 @@ def tile(typingctx: Any, kc: Any, a: Any, b: Any, c: Any, ldc: Any, accumulate: 
     """
 
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> Any:
-        kc, a, b, c, ldc, accumulate = args
-        a, b, c = (builder.inttoptr(x, _f32.as_pointer()) for x in (a, b, c))
-        places = [
-            _vector_at(builder, c, builder.add(builder.mul(ldc, _i(i)), _i(j * VL)))
-            for i in range(MR)
-            for j in range(NV)
-        ]
-        for place in places:
-            _prefetch_for_write(builder, place)
-        sums = _tile_loop(builder, kc, a, b)
-        values = [sums[i][j] for i in range(MR) for j in range(NV)]
-        with builder.if_else(builder.icmp_signed("!=", accumulate, _i(0))) as (add, overwrite):
-            with add:
-                for place, value in zip(places, values):
-                    builder.store(builder.fadd(builder.load(place, align=4), value), place, align=4)
-            with overwrite:
-                for place, value in zip(places, values):
-                    builder.store(value, place, align=4)
+        _emit_tile(builder, _address_packed, args[0], args[1], None, *args[2:])
         return context.get_dummy_value()
 
     return types.void(types.int64, types.intp, types.intp, types.intp, types.int64, types.int64), codegen
+
+
+def _make_unpacked(layout: Any) -> Any:
+    @intrinsic
+    def unpacked(typingctx: Any, kc: Any, a: Any, stride: Any, b: Any, c: Any, ldc: Any, accumulate: Any) -> Any:
+        """:func:`tile` with A as it lies in memory, ``a[i*stride + k]`` (by rows) or ``a[k*stride + i]`` (by columns).
+
+        For an A that is used once or twice, where packing would cost more than it saves.
+        """
+
+        def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> Any:
+            _emit_tile(builder, layout, *args)
+            return context.get_dummy_value()
+
+        i64, at = types.int64, types.intp
+        return types.void(i64, at, i64, at, at, i64, i64), codegen
+
+    return unpacked
+
+
+tile_of_rows, tile_of_columns = _make_unpacked(_address_by_rows), _make_unpacked(_address_by_columns)
+
+
+@intrinsic
+def prefetch(typingctx: Any, address: Any) -> Any:
+    """Ask for the cache line at ``address`` (into L2) without waiting for it."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> Any:
+        _prefetch(builder, builder.inttoptr(args[0], _f32.as_pointer()), 0, 2)
+        return context.get_dummy_value()
+
+    return types.void(types.intp), codegen
 
 
 def _transposed(b: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
