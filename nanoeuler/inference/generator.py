@@ -91,6 +91,14 @@ class Generator:
         model = GPT.from_pretrained(folder, device=device)
         return cls(model, tokenizer_of(folder, model.config), weights)
 
+    def save_pretrained(self, folder: str | Path, dtype: str = "float32") -> None:
+        """Save model and tokenizer to a folder that :meth:`from_pretrained` and ``transformers`` load.
+
+        ``dtype`` as in :meth:`GPT.save_pretrained`. Raises UserError if the folder cannot be written.
+        """
+        self.model.save_pretrained(folder, dtype, self.tokenizer.eot_id)
+        self.tokenizer.save(folder)
+
     # ---- what callers use ---------------------------------------------------------------------------
     def generate(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
+from numbers import Integral, Real
 from typing import Any
 
 from nanoeuler.errors import UserError
@@ -36,17 +37,18 @@ class GPTConfig:
     def __post_init__(self) -> None:
         for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_embd"):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
                 raise UserError(f"{name} must be a positive whole number, not {value!r}")
+            object.__setattr__(self, name, int(value))  # NumPy's whole numbers serve, but are not written to JSON
             if value > LARGEST[name]:
                 raise UserError(f"{name} {value} is more than this program can count with: at most {LARGEST[name]:,}")
         if self.n_embd % self.n_head:
             raise UserError(
                 f"n_embd {self.n_embd} is not divisible by n_head {self.n_head}: choose n_embd as a multiple of n_head"
             )
-        if not 0.0 <= self.dropout < 1.0:
+        if not isinstance(self.dropout, Real) or not 0.0 <= self.dropout < 1.0:
             raise UserError(f"dropout must be at least 0 and below 1, not {self.dropout!r}")
-        if not 0.0 < self.init_std < float("inf"):
+        if not isinstance(self.init_std, Real) or not 0.0 < self.init_std < float("inf"):
             raise UserError(f"init_std must be above 0, not {self.init_std!r}")
 
     @property

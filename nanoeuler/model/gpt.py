@@ -227,6 +227,7 @@ class GPT:
         Targets of -1 do not count. ``scale`` multiplies the gradient, not the loss returned; ``accumulate``
         adds to the gradients there are; ``seed`` picks the dropout masks.
         """
+        x, y = np.asarray(x), np.asarray(y)
         a = self._fill(x, y, training=True)
         dropout = (self.config.dropout, spread(seed))
         self.forward(a, *dropout)
@@ -259,10 +260,12 @@ class GPT:
 
     def loss(self, x: np.ndarray, y: np.ndarray) -> float:
         """Mean cross-entropy (nats) without gradients and without dropout."""
+        x, y = np.asarray(x), np.asarray(y)
         return float(self.losses(x, y).sum(dtype=np.float64)) / max(1, int(np.count_nonzero(y != -1)))
 
     def losses(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Cross-entropy of each token (B, T), 0 where the target is -1."""
+        x, y = np.asarray(x), np.asarray(y)
         a = self._fill(x, y, training=False)
         self.forward(a)
         self.ops.classifier(a.losses, a.lnf, self.p["wte.weight"], a.targets, spare=a.spare)
@@ -277,7 +280,7 @@ class GPT:
         return self._logits(x, last_only, cached)
 
     def _logits(self, x: np.ndarray, last_only: bool, cached: CacheRows | None = None) -> np.ndarray:
-        a = self._fill(x, None, training=False)
+        a = self._fill(np.asarray(x), None, training=False)
         self.forward(a, cached=cached)
         B, T, V, C = a.B, a.T, self.config.vocab_size, self.config.n_embd
         rows = a.lnf.reshape(B, T, C)[:, -1, :] if last_only else a.lnf
@@ -301,8 +304,8 @@ class GPT:
         a = self.activations(x.shape[0], x.shape[1], training)
         self.ops.upload(a.idx, x)
         if y is not None:
-            if y.shape != x.shape or int(y.min()) < -1 or int(y.max()) >= V:
-                raise UserError(f"targets must have shape {x.shape} and ids from -1 to {V - 1}")
+            if y.shape != x.shape or y.dtype.kind not in "iu" or int(y.min()) < -1 or int(y.max()) >= V:
+                raise UserError(f"targets must have shape {x.shape} and whole numbers from -1 to {V - 1}")
             self.ops.upload(a.targets, y.reshape(-1))
         return a
 

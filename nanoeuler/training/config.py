@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 from nanoeuler.errors import UserError
 from nanoeuler.model.activations import RECOMPUTE
 from nanoeuler.model.config import GPTConfig
@@ -212,6 +214,8 @@ def _typed(name: str, value: Any) -> Any:
     hint = get_type_hints(TrainConfig)[name]
     optional = get_origin(hint) is types.UnionType
     kind = get_args(hint)[0] if optional else hint
+    if isinstance(value, np.generic):
+        value = value.item()  # NumPy's numbers serve like Python's
     if value is None and optional:
         return None
     if kind is str and isinstance(value, os.PathLike):

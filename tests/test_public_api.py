@@ -1,0 +1,59 @@
+"""What people do with the Python API beside what the README shows: lists, NumPy's numbers, saving and loading."""
+
+import json
+
+import numpy as np
+import pytest
+
+import nanoeuler as ne
+
+
+def test_only_what_is_promised_is_listed():
+    assert {name for name in dir(ne) if not name.startswith("_")} == set(ne.__all__)
+
+
+@pytest.fixture(scope="module")
+def model():
+    config = ne.GPTConfig(vocab_size=np.int64(11), block_size=np.int32(6), n_layer=1, n_head=2, n_embd=4)
+    return ne.GPT(config, device="reference")
+
+
+def test_numbers_of_numpy_serve_as_sizes(model):
+    assert json.loads(json.dumps(model.config.to_dict()))["vocab_size"] == 11
+    config = ne.TrainConfig.load("demo", steps=np.int64(300), lr=np.float32(0.5), data="d")
+    assert (config.steps, config.lr) == (300, 0.5) and type(config.steps) is int and type(config.lr) is float
+
+
+def test_lists_serve_as_tokens(model):
+    x, y = [[1, 2, 3]], [[2, 3, -1]]
+    arrays = np.array(x), np.array(y)
+    assert np.array_equal(model.logits(x), model.logits(arrays[0]))
+    assert model.loss(x, y) == model.loss(*arrays)
+    assert model.loss_and_grad(x, y) == model.loss_and_grad(*arrays) == pytest.approx(model.loss(x, y))
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_targets_that_are_no_whole_numbers_are_refused(device):
+    model = ne.GPT(ne.GPTConfig(vocab_size=11, block_size=6, n_layer=1, n_head=2, n_embd=4), device=device)
+    with pytest.raises(ne.UserError, match="whole numbers from -1 to 10"):
+        model.loss([[1, 2]], [[1.0, 2.5]])
+
+
+def test_settings_of_a_wrong_kind_are_refused():
+    with pytest.raises(ne.UserError, match="dropout must be at least 0"):
+        ne.GPTConfig(dropout="0.1")
+    with pytest.raises(ne.UserError, match="n_layer must be a positive whole number"):
+        ne.GPTConfig(n_layer=np.float64(2))
+
+
+@pytest.mark.parametrize("kind", ["characters", "bpe"])
+def test_a_saved_generator_writes_the_same(tmp_path, kind):
+    text = "the cat and the dog and the cat ran"
+    tokenizer = ne.CharTokenizer.train(text) if kind == "characters" else ne.Tokenizer.train([text], 260)
+    config = ne.GPTConfig(vocab_size=tokenizer.n_vocab, block_size=16, n_layer=1, n_head=2, n_embd=8)
+    generator = ne.Generator(ne.GPT(config, device="reference", seed=3), tokenizer)
+    generator.save_pretrained(tmp_path / "saved")
+    again = ne.Generator.from_pretrained(tmp_path / "saved", device="reference")
+    assert [again.generate("the", max_new_tokens=9, seed=s)[0].text for s in (1, 2)] == [
+        generator.generate("the", max_new_tokens=9, seed=s)[0].text for s in (1, 2)
+    ]
