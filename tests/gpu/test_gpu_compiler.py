@@ -1,6 +1,7 @@
 """Compiling without a GPU, the cache on disk, and what a launch hands to the driver."""
 
 import ctypes
+import gc
 
 import numpy as np
 import pytest
@@ -130,3 +131,19 @@ def test_a_failed_capture_ends_the_capture(launcher):
     with pytest.raises(RuntimeError, match="in between"):
         Graph(launcher.device, record)
     assert launcher.device.cuda.bindings.calls[-1] == "cuStreamEndCapture"
+
+
+def test_no_garbage_is_collected_while_a_graph_is_captured(launcher):
+    """What it gives back, such as memory of an earlier run, would end the capture."""
+    seen = []
+    Graph(launcher.device, lambda: seen.append(gc.isenabled()))
+    assert seen == [False] and gc.isenabled()
+    with pytest.raises(ZeroDivisionError):
+        Graph(launcher.device, lambda: 1 / 0)
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        Graph(launcher.device, lambda: None)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

@@ -9,6 +9,7 @@ memory, at an address that stays.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -18,18 +19,24 @@ from nanoeuler.ops.gpu.runtime.driver import Device
 class Graph:
     """What ``record`` puts into the device's stream, captured: it runs at each :meth:`replay`, not now.
 
-    ``record`` must not wait for the GPU, nor allocate memory.
+    ``record`` must not wait for the GPU, nor allocate memory or give it back. Python's garbage collector could do the
+    latter at any moment, with what an earlier run has left behind: so it rests meanwhile.
     """
 
     def __init__(self, device: Device, record: Callable[[], Any]) -> None:
         self.device = device
         cuda = device.cuda
+        collecting = gc.isenabled()
+        gc.disable()
         cuda.cuStreamBeginCapture(device.stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
         try:
             record()
         except BaseException:
             cuda.bindings.cuStreamEndCapture(device.stream)  # leave the stream usable; its complaint is no news
             raise
+        finally:
+            if collecting:
+                gc.enable()
         graph = cuda.cuStreamEndCapture(device.stream)
         self.n_nodes = int(cuda.cuGraphGetNodes(graph, 0)[1])
         self._executable = cuda.cuGraphInstantiate(graph, 0)
