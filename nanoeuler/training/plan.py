@@ -146,10 +146,13 @@ def _rows(config: GPTConfig, B: int, T: int, device: str, level: str) -> tuple[P
 def _scratch(config: GPTConfig, B: int, T: int, device: str, recompute: frozenset[str]) -> tuple[int, int, int]:
     """(bytes of logits, rows of logits, bytes of other scratch) that the engine ends up with."""
     if device.startswith("gpu"):
-        from nanoeuler.ops.gpu.runtime.driver import load_bindings
+        try:
+            from nanoeuler.ops.gpu.scratch import training_scratch  # needs Triton, but no GPU
+        except ImportError:
+            from nanoeuler.ops.gpu.runtime.driver import load_bindings
 
-        load_bindings()  # or say what to install
-        from nanoeuler.ops.gpu.scratch import training_scratch
+            load_bindings()  # says what to install
+            raise
 
         return training_scratch(config, B, T, STORAGE[device], recompute)
     size = STORAGE[device].dtype_bytes

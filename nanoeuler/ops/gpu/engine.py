@@ -106,6 +106,10 @@ class GpuOps:
             self._scratch[name] = self.memory.empty((n,), dtype)
         return self._scratch[name]
 
+    def drop_scratch(self) -> None:
+        """Give back the scratch that no recorded step uses."""
+        self._scratch.clear()
+
     def keep_scratch(self) -> None:
         """Keep what scratch there is now, even if it grows: a step is being recorded that uses it."""
         self._recorded += self._scratch.values()

@@ -86,7 +86,16 @@ class RecordedStep:
             self.model.held = self._activations
             self._record_all(lambda *which: self._graphs.append(Graph(self.ops.device, lambda: self._batch(*which))))
         except OutOfMemory as error:
+            self._give_back()
             raise _with_plan(error, self) from None
+
+    def _give_back(self) -> None:
+        """Let go of what a failed attempt has allocated."""
+        model = self.model
+        model.held = model._acts = None
+        self.ops.drop_scratch()
+        for name in ("_activations", "_inbox", "_seed", "_hyper", "_travelling", "_results", "_loss", "_norm"):
+            self.__dict__.pop(name, None)
 
     def _record_all(self, record: Callable[[bool, bool], object]) -> None:
         """Call ``record(accumulate, update)`` for each graph."""
@@ -180,7 +189,9 @@ def _with_plan(error: OutOfMemory, step: RecordedStep) -> UserError:
     """The error with what a step needs, and the batch that would fit, in one line."""
     from nanoeuler.training.plan import CONTEXT_BYTES, advice, plan
 
-    budget = error.free + step.ops.memory.live + CONTEXT_BYTES
+    model = step.model
+    held = sum({a.ptr: a.nbytes for a in (model.master, model.params, model.grads, *step.moments) if a}.values())
+    budget = step.ops.device.memory_info()[0] + held + CONTEXT_BYTES
     made = plan(step.model.config, step.B, step.T, step.config.device, budget, step.config.recompute)
     rows = ", ".join(f"{row.name} {row.bytes / 2**30:.2f}" for row in made.rows if row.bytes >= 2**20)
     return UserError(
