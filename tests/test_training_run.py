@@ -452,3 +452,13 @@ def test_config_and_state_are_kept_in_full(data, out):
         "model.safetensors", "config.json", "optimizer.safetensors", "char_vocab.json"
     }  # fmt: skip
     assert CharTokenizer.load(out / "last").n_vocab == config.vocab_size
+
+
+def test_a_profile_needs_a_gpu(tmp_path):
+    settings = {**TINY, "data": make_data(tmp_path)}
+    with pytest.raises(UserError, match="profile times the kernels of a GPU"):
+        train(**settings, out=tmp_path / "run", profile=True)
+    assert not (tmp_path / "run").exists()
+    train(**settings, out=tmp_path / "run")
+    with pytest.raises(UserError, match="profile times the kernels of a GPU"):
+        train(resume=tmp_path / "run", steps=20, profile=True)

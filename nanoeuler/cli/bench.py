@@ -15,7 +15,7 @@ import click
 import numpy as np
 
 from nanoeuler.cli import compile_cache
-from nanoeuler.cli.console import say, table
+from nanoeuler.cli.console import kernel_table, say, table
 from nanoeuler.errors import UserError
 
 if TYPE_CHECKING:
@@ -151,11 +151,8 @@ def show_profile(stepper: Stepper, path: Path, title: str) -> None:
 
     assert isinstance(stepper, RecordedStep)
     spans = stepper.profile()
-    kernels = by_kernel(spans)
-    total = sum(k.milliseconds for k in kernels)
-    rows = [[k.name, str(k.launches), f"{k.milliseconds:.3f}", f"{k.milliseconds / total:.1%}"] for k in kernels]
     click.echo()
-    table([*rows, ["all", str(len(spans)), f"{total:.3f}", "100.0%"]], ["kernel", "launches", "ms", "share"])
+    table(*kernel_table(by_kernel(spans)))
     write_text(path, picture(spans, title))
     click.echo(f"\npicture in {path}")
 

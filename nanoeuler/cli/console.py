@@ -18,6 +18,8 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from nanoeuler.ops.gpu.runtime.profile import KernelTime
+
 StageProgress = Callable[[str, int, int], None]
 PLAIN_EVERY_S = 5.0  # between lines of progress where there is no terminal
 
@@ -72,11 +74,26 @@ def table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> None:
     wte       1.0
     ln_f     22.5
     """
+    for line in columns(rows, header):
+        click.echo(line)
+
+
+def columns(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> list[str]:
+    """The lines of :func:`table`."""
     lines = [*([list(header)] if header else []), *map(list, rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    for line in lines:
-        cells = [cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths))]
-        click.echo("  ".join(cells).rstrip())
+    return [
+        "  ".join(cell.rjust(w) if i else cell.ljust(w) for i, (cell, w) in enumerate(zip(line, widths))).rstrip()
+        for line in lines
+    ]
+
+
+def kernel_table(kernels: Sequence[KernelTime]) -> tuple[list[list[str]], list[str]]:
+    """Rows and header for the kernels of a step."""
+    total = sum(k.milliseconds for k in kernels)
+    rows = [[k.name, str(k.launches), f"{k.milliseconds:.3f}", f"{k.milliseconds / total:.1%}"] for k in kernels]
+    launches = sum(k.launches for k in kernels)
+    return [*rows, ["all", str(launches), f"{total:.3f}", "100.0%"]], ["kernel", "launches", "ms", "share"]
 
 
 @contextmanager

@@ -64,8 +64,10 @@ def _processor() -> dict[str, str]:
 
 
 def _threads() -> str:
-    import numba
-
+    try:
+        import numba
+    except ImportError:
+        return "none: the CPU engine needs Numba"
     settings = [f"{k}={os.environ[k]}" for k in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS") if k in os.environ]
     return f"{numba.get_num_threads()} ({', '.join(settings) or 'set NUMBA_NUM_THREADS to change'})"
 
@@ -96,8 +98,10 @@ def _gpu() -> str:
 
 
 def _cache() -> str:
-    size = compile_cache.size()
-    where = compile_cache.folder()
+    try:
+        size, where = compile_cache.size(), compile_cache.folder()
+    except ImportError:  # no Numba, so nothing is compiled
+        return "none"
     return f"{human_bytes(size)} in {where}" if size else f"empty ({where}): the first run compiles"
 
 

@@ -17,8 +17,11 @@ from nanoeuler.training.events import TrainResult
 
 @click.command(cls=ConfigCommand)
 @click.option("--resume", type=PLACE, metavar="RUN", help="Go on with the run in this folder.")
+@click.option(
+    "--profile", is_flag=True, help="On a GPU: in the end, time each kernel of a step; RUN/profile.svg shows it."
+)
 @config_options
-def command(resume: str | None, preset: str | None, config: str | None, **settings: Any) -> None:
+def command(resume: str | None, profile: bool, preset: str | None, config: str | None, **settings: Any) -> None:
     """Train a GPT-2, from scratch or from another model.
 
     Settings are laid over each other: defaults (in brackets), --preset, --config FILE, single flags. Ctrl-C saves and
@@ -41,9 +44,9 @@ def command(resume: str | None, preset: str | None, config: str | None, **settin
         raise UserError("--resume goes on in the run's own folder: leave --out out, or copy the folder first")
     with TrainingDisplay() as display:
         if resume is not None:
-            result = train(resume=resume, on_event=display, **given(settings))
+            result = train(resume=resume, on_event=display, profile=profile, **given(settings))
         else:
-            result = train(load(preset, config, settings), on_event=display)
+            result = train(load(preset, config, settings), on_event=display, profile=profile)
     click.echo()
     report(result)
     if result.interrupted:

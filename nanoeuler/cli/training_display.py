@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nanoeuler.cli import compile_cache
-from nanoeuler.cli.console import discard_output, human_time, is_live, rich_console
+from nanoeuler.cli.console import columns, discard_output, human_time, is_live, kernel_table, rich_console
 from nanoeuler.inference.pretrained import human_count
 from nanoeuler.training import events
 
@@ -63,6 +63,9 @@ class TrainingDisplay:
                 self._evaluated(event)
             case events.Sampled():
                 self.line(f"--- written at step {event.step}: {event.prompt}{event.text}\n---")
+            case events.Profiled():
+                self.line("\n" + "\n".join(columns(*kernel_table(event.kernels))))
+                self.line(f"\npicture in {event.picture}")
             case events.Stopping():
                 self.line("stopping after this step, then saving (a second Ctrl-C ends at once)")
             case events.Finished():

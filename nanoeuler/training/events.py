@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from nanoeuler.model.config import GPTConfig
 from nanoeuler.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    from nanoeuler.ops.gpu.runtime.profile import KernelTime
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,14 @@ class Saved:
 
 
 @dataclass(frozen=True)
+class Profiled:
+    """The GPU time of each kernel in one more step, longest first; ``picture`` shows it."""
+
+    kernels: list[KernelTime]
+    picture: Path
+
+
+@dataclass(frozen=True)
 class Stopping:
     """Ctrl-C (or SIGTERM) was heard: the step in progress ends, then all is saved. A second one kills."""
 
@@ -103,4 +114,4 @@ class Finished:
     result: TrainResult
 
 
-Event = Started | Step | Evaluating | Evaluated | Sampled | Saved | Stopping | Finished
+Event = Started | Step | Evaluating | Evaluated | Sampled | Saved | Profiled | Stopping | Finished

@@ -3,6 +3,7 @@
     RUN/config.toml     every setting
     RUN/metrics.jsonl   what happened
     RUN/loss.png        its picture
+    RUN/profile.svg     where a step's time goes, if that was asked for
     RUN/last/           the newest checkpoint, to go on from
     RUN/best/           the model with the lowest validation loss
 
@@ -30,6 +31,7 @@ class RunFolder:
         self.config_file = self.path / "config.toml"
         self.metrics_file = self.path / "metrics.jsonl"
         self.plot_file = self.path / "loss.png"
+        self.profile_file = self.path / "profile.svg"
         self.last, self.best = self.path / "last", self.path / "best"
         self._lock: IO[bytes] | None = None
 

@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import Any
 
 from nanoeuler.data.loader import Batch
+from nanoeuler.durable import write_text
 from nanoeuler.errors import UserError
 from nanoeuler.model.gpt import GPT
 from nanoeuler.tokenizer import BaseTokenizer
@@ -61,13 +62,16 @@ def train(
     *,
     resume: str | Path | None = None,
     on_event: OnEvent | None = None,
+    profile: bool = False,
     **settings: Any,
 ) -> events.TrainResult:
     """Train a model as ``config`` says, with single ``settings`` laid over it; or go on with the run in ``resume``.
 
     ``on_event`` is called with each :data:`~nanoeuler.training.events.Event`. Ctrl-C ends the step, saves, and returns
     a result with ``interrupted`` set. With ``resume``, only the settings in
-    :data:`~nanoeuler.training.setup.CHANGEABLE` may be given.
+    :data:`~nanoeuler.training.setup.CHANGEABLE` may be given. ``profile``: on a GPU, time the kernels of one more step
+    when the last is done and saved, tell them (:class:`~nanoeuler.training.events.Profiled`) and draw them into the
+    run's ``profile.svg``.
 
     Raises UserError for settings, data or folders that do not fit, a full disk, and (as :class:`TrainingDiverged`)
     for a loss that is no finite number; the last checkpoint then stays as it is.
@@ -86,10 +90,15 @@ def train(
     if resume is not None:
         if config is not None:
             raise UserError("a run that goes on has its settings already: give resume alone, or with single settings")
+        if profile:
+            _require_gpu(settings.get("device") or RunFolder(resume).read_config().device)
         trainer = Trainer.resume(resume, settings, on_event)
     else:
         config = TrainConfig.load(overrides=settings) if config is None else config.changed(**settings)
+        if profile:
+            _require_gpu(config.device)
         trainer = Trainer.start(config, on_event)
+    trainer.profile = profile
     return trainer.run()
 
 
@@ -114,6 +123,7 @@ class Trainer:
         self.loader = new_loader(config, data, T)
         self.moments = model.moments()
         self.stepper = new_stepper(model, self.moments, config, T, self._fetch)
+        self.profile = False
         self.stop = StopRequest()
         self.speed = Speed()
         self._told = False  # that Ctrl-C was heard
@@ -175,6 +185,8 @@ class Trainer:
                 if interrupted:
                     self._save_last()
                 self._plot()
+                if self.profile and not interrupted:
+                    self._profile()
         except TrainingDiverged:
             self._plot()
             raise
@@ -330,6 +342,16 @@ class Trainer:
         self.emit(events.Saved(s.step, folder, kind))
         self.speed.restart()
 
+    def _profile(self) -> None:
+        """Time the kernels of one more step, which changes the model: all is saved by now."""
+        from nanoeuler.ops.gpu.runtime.picture import picture
+        from nanoeuler.ops.gpu.runtime.profile import by_kernel
+
+        spans = self.stepper.profile()  # type: ignore[attr-defined]
+        title = f"{self.run_folder.path.resolve().name}, a training step of {self.B} x {self.T} tokens"
+        write_text(self.run_folder.profile_file, picture(spans, title))
+        self.emit(events.Profiled(by_kernel(spans), self.run_folder.profile_file))
+
     # ---- what it tells ----------------------------------------------------------------------------------
     def _started(self) -> events.Started:
         c, data = self.config, self.data
@@ -371,6 +393,11 @@ class Trainer:
             model_folder=run.best if run.best.exists() else run.last,
             interrupted=interrupted,
         )
+
+
+def _require_gpu(device: str) -> None:
+    if not device.startswith("gpu"):
+        raise UserError("profile times the kernels of a GPU: leave it out, or set device to gpu")
 
 
 def _first_state(config: TrainConfig, data: Data) -> TrainerState:
