@@ -42,6 +42,8 @@ def load_gpt2(folder: Path) -> tuple[GPTConfig, np.ndarray]:
     """
     config = read_config(folder)
     layout = Layout(config)
+    if int8_group(folder) is not None:
+        return config, _load_int8(folder, layout)
     with ExitStack() as stack:
         found: dict[str, tuple[TensorFile, str]] = {}  # our name -> its file, and its name there
         for path in _tensor_files(folder):
@@ -149,6 +151,31 @@ def read_config(folder: Path) -> GPTConfig:
         return GPTConfig(**sizes, block_size=d["n_positions"], dropout=d["resid_pdrop"], **fresh)
     except (UserError, TypeError) as error:
         raise UserError(f"{path}: {error}") from None
+
+
+def int8_group(folder: Path) -> int | None:
+    """Weights that share a scale, if the folder's model is in 8 bits, as `nanoeuler quantize` writes it; else None.
+
+    Raises UserError for one that another program quantized.
+    """
+    path = folder / CONFIG
+    how = _read_json(path).get("quantization_config") if path.exists() else None
+    if how is None:
+        return None
+    if not isinstance(how, dict) or how.get("quant_method") != "nanoeuler" or how.get("bits") != 8:
+        raise UserError(f"{path}: weights quantized by another program cannot be read: load the model it was made from")
+    return int(how.get("group_size", 0))
+
+
+def _load_int8(folder: Path, layout: Layout) -> np.ndarray:
+    """The parameters that a model in 8 bits stands for, flat float32."""
+    from nanoeuler.formats.int8_folder import load_int8
+
+    flat = np.empty(layout.n_params, np.float32)
+    views = layout.views(flat)
+    for name, values in load_int8(folder).state():
+        views[name][...] = values
+    return flat
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -26,7 +26,10 @@ from nanoeuler.durable import fsync, write_errors
 from nanoeuler.errors import UserError
 
 STORED = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
-NUMPY: dict[str, np.dtype] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+NUMPY: dict[str, np.dtype] = {
+    name: np.dtype(kind) for name, kind in (("F32", "<f4"), ("F16", "<f2"), ("BF16", "<u2"), ("I8", "i1"))
+}
+AS_IT_IS = {np.dtype(np.int8): "I8", np.dtype("<u2"): "BF16"}  # arrays that are not converted on writing
 MAX_HEADER = 100_000_000  # bytes; the official reader's limit
 CHUNK = 1 << 20  # elements converted at a time
 
@@ -72,7 +75,8 @@ class TensorFile:
         self._file.close()
 
     def read(self, name: str, out: np.ndarray) -> None:
-        """Copy tensor ``name`` into ``out``, a C-contiguous float32 array of the same number of elements."""
+        """Copy tensor ``name`` into ``out``, a C-contiguous array of the same number of elements: int8 for an I8, else
+        float32."""
         flat = out.reshape(-1)
         for start, part in self._chunks(name):
             flat[start : start + part.size] = part
@@ -139,14 +143,17 @@ def _place(entry: dict[str, Any]) -> tuple[str, tuple[int, ...], int, int]:
 def write_tensors(path: Path, tensors: dict[str, np.ndarray], dtype: str = "float32") -> None:
     """Write ``tensors`` to ``path`` as ``dtype``: "float32", "float16" or "bfloat16", rounded to nearest.
 
+    Arrays of int8, and of uint16 (the bits of bfloat16), are written as they are.
+
     The old file or the whole new one is there at any moment. Raises UserError when a number is too large for
     float16, and when the file cannot be written.
     """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    itemsize, offset = NUMPY[STORED[dtype]].itemsize, 0
+    offset = 0
     for name, tensor in tensors.items():
-        end = offset + tensor.size * itemsize
-        header[name] = {"dtype": STORED[dtype], "shape": list(tensor.shape), "data_offsets": [offset, end]}
+        stored = AS_IT_IS.get(tensor.dtype, STORED[dtype])
+        end = offset + tensor.size * NUMPY[stored].itemsize
+        header[name] = {"dtype": stored, "shape": list(tensor.shape), "data_offsets": [offset, end]}
         offset = end
     text = json.dumps(header, separators=(",", ":")).encode("utf-8")
     text += b" " * (-len(text) % 8)  # the numbers start at a multiple of 8
@@ -169,6 +176,8 @@ def write_tensors(path: Path, tensors: dict[str, np.ndarray], dtype: str = "floa
 
 
 def _stored(name: str, part: np.ndarray, dtype: str) -> np.ndarray:
+    if part.dtype in AS_IT_IS:
+        return np.ascontiguousarray(part)
     if dtype == "bfloat16":
         return to_bfloat16(part)
     with np.errstate(over="ignore"):

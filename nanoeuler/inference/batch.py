@@ -79,6 +79,26 @@ class Batch:
             out |= {i: row for (i, _, _), row in zip(one_each, rows)}
         return [out[i] for i in range(len(texts))]
 
+    def logits_after_each(self, text: Text, more: Sequence[int]) -> np.ndarray:
+        """Logits (1 + n, V) after the text and after each of ``more`` (n,) tokens, which are read as if they followed.
+
+        The caller adds those to the text that stand, and then calls :meth:`keep`. They must fit into the window.
+        """
+        assert text.slot is not None
+        held = text.start + self.decoder.lengths[text.slot]
+        if text.start != window_start(len(text.tokens), self.block_size) or held >= len(text.tokens):
+            first = self.next_logits([text])[0]
+            if not more:
+                return first[None]
+            return np.concatenate([first[None], self.decoder.extend(text.slot, more)])
+        unread = text.tokens[held:]
+        return self.decoder.extend(text.slot, [*unread, *more])[len(unread) - 1 :]
+
+    def keep(self, text: Text, n_tokens: int) -> None:
+        """Forget what was read of ``text`` beyond its first ``n_tokens``."""
+        assert text.slot is not None
+        self.decoder.truncate(text.slot, min(self.decoder.lengths[text.slot], n_tokens - text.start))
+
     def _prefill(self, slot: int, window: tuple[int, ...]) -> np.ndarray:
         if window in self._known:
             src, logits = self._known[window]

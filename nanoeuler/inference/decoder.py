@@ -7,13 +7,16 @@ text again for every token, is right by the definition of the model, and what th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
 from nanoeuler.errors import UserError
+from nanoeuler.inference.quantize import Int8Weights
 from nanoeuler.model.cache import CacheRows, KVCache
+from nanoeuler.model.config import GPTConfig
 from nanoeuler.model.gpt import GPT
+from nanoeuler.ops.table import CachedOps
 
 WEIGHTS = ("float32", "bf16", "int8")
 
@@ -47,7 +50,7 @@ class Decoder(Protocol):
         """The least that one more token of one text must read, after ``length`` tokens: weights and cache."""
 
 
-class _Slots:
+class Slots:
     """What all decoders of this file share: counting tokens."""
 
     def __init__(self, n_slots: int, context: int) -> None:
@@ -67,7 +70,7 @@ class _Slots:
         self.lengths[slot] = length
 
 
-class TableDecoder(_Slots):
+class TableDecoder(Slots):
     """With a KV cache, in calls to the table of operations: on any engine that has its cached attention.
 
     >>> from nanoeuler.model.config import GPTConfig
@@ -81,7 +84,7 @@ class TableDecoder(_Slots):
     def __init__(self, model: GPT, n_slots: int, context: int) -> None:
         super().__init__(n_slots, context)
         self.model = model
-        self.ops: Any = model.ops
+        self.ops = cast(CachedOps, model.ops)
         self.cache = KVCache(self.ops, model.config, n_slots, context)
 
     def prefill(self, slot: int, tokens: Sequence[int]) -> np.ndarray:
@@ -112,7 +115,7 @@ class TableDecoder(_Slots):
         return step_bytes(self.model.config, length, weight=self.model.ops.storage.dtype_bytes)
 
 
-class UncachedDecoder(_Slots):
+class UncachedDecoder(Slots):
     """Without a cache: every token costs a pass over the whole text."""
 
     def __init__(self, model: GPT, n_slots: int, context: int) -> None:
@@ -152,9 +155,41 @@ def step_bytes(config: Any, length: int, weight: float, number: float | None = N
     return int(weights + 2 * config.n_layer * C * length * (weight if number is None else number))
 
 
-def open_decoder(model: GPT, n_slots: int, context: int, weights: str | None = None) -> Decoder:
-    """The fastest decoder there is for this model's device."""
-    context = min(context, model.config.block_size)
-    if hasattr(model.ops, "attention_cached"):
-        return TableDecoder(model, n_slots, context)
-    return UncachedDecoder(model, n_slots, context)
+class Source(Protocol):
+    """Weights to decode with: a GPT, Int8Weights, or what :func:`prepare` made of one."""
+
+    config: GPTConfig
+
+
+def prepare(source: Source, weights: str | None = None) -> Source:
+    """Lay the weights out as decoders want them, once for all: ``weights`` one of WEIGHTS, None for the device's own.
+
+    Raises UserError if the device cannot decode with such weights.
+    """
+    check_weights(weights)
+    if isinstance(source, Int8Weights) or (isinstance(source, GPT) and source.ops.name == "cpu"):
+        from nanoeuler.inference.cpu_decoder import CpuWeights
+
+        return CpuWeights(source, weights)
+    if weights is not None and isinstance(source, GPT):
+        raise UserError(f"the device {source.ops.name} cannot choose its weights: leave it out, or use the cpu")
+    return source
+
+
+def open_decoder(source: Source, n_slots: int, context: int, weights: str | None = None) -> Decoder:
+    """The fastest decoder there is for these weights; see :func:`prepare` for ``weights``."""
+    context, source = min(context, source.config.block_size), prepare(source, weights)
+    if not isinstance(source, GPT):
+        from nanoeuler.inference.cpu_decoder import CpuDecoder, CpuWeights
+
+        assert isinstance(source, CpuWeights)
+        return CpuDecoder(source, n_slots, context)
+    if hasattr(source.ops, "attention_cached"):
+        return TableDecoder(source, n_slots, context)
+    return UncachedDecoder(source, n_slots, context)
+
+
+def check_weights(weights: str | None) -> None:
+    """UserError unless ``weights`` is None or one of WEIGHTS."""
+    if weights is not None and weights not in WEIGHTS:
+        raise UserError(f"weights must be one of {', '.join(WEIGHTS)}, not {weights!r}")

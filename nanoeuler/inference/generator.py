@@ -5,41 +5,20 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 from nanoeuler.errors import UserError
-from nanoeuler.inference.batch import Batch, Text, window_start
-from nanoeuler.inference.decoder import Decoder, open_decoder
-from nanoeuler.inference.pretrained import find_model_folder, tokenizer_of
-from nanoeuler.inference.sampling import SamplingConfig, sample_next, uniform
-from nanoeuler.inference.stopping import StopStrings
-from nanoeuler.model.gpt import GPT
-from nanoeuler.tokenizer import BaseTokenizer, StreamDecoder
+from nanoeuler.inference.batch import Batch
+from nanoeuler.inference.decoder import Decoder, Source, open_decoder, prepare
+from nanoeuler.inference.pretrained import find_model_folder, load_model, tokenizer_of
+from nanoeuler.inference.sampling import SamplingConfig
+from nanoeuler.inference.speculation import MOST, Draft, LookUp, ModelDraft, check_draft, room
+from nanoeuler.inference.writer import Generation, Writer
+from nanoeuler.tokenizer import BaseTokenizer
 
-FinishReason = Literal["length", "eot", "stop"]
 SIDE_BY_SIDE = 8  # texts that run in one batch, unless told otherwise
-
-
-@dataclass
-class Generation:
-    """One text that a model wrote.
-
-    ``text`` is what came after the prompt, without the stop string. ``tokens`` are the ids drawn, without the
-    end-of-text token. ``finish_reason`` is ``"length"`` (max_new_tokens), ``"eot"`` (the model ended the text) or
-    ``"stop"`` (a stop string came). ``notes`` are sentences the user should read, such as that the prompt was cut.
-    """
-
-    text: str = ""
-    tokens: list[int] = field(default_factory=list)
-    finish_reason: FinishReason = "length"
-    n_prompt: int = 0
-    seed: int = 0
-    notes: list[str] = field(default_factory=list)
 
 
 class TextStream(Iterator[str]):
@@ -57,6 +36,7 @@ class Generator:
     """A model with its tokenizer, ready to write.
 
     >>> from nanoeuler.model.config import GPTConfig
+    >>> from nanoeuler.model.gpt import GPT
     >>> from nanoeuler.tokenizer import CharTokenizer
     >>> tokenizer = CharTokenizer("\\n abcdefgh")
     >>> model = GPT(GPTConfig(tokenizer.n_vocab, block_size=8, n_layer=1, n_head=1, n_embd=8), device="reference")
@@ -68,7 +48,7 @@ class Generator:
     True
     """
 
-    def __init__(self, model: GPT, tokenizer: BaseTokenizer, weights: str | None = None) -> None:
+    def __init__(self, model: Source, tokenizer: BaseTokenizer, weights: str | None = None) -> None:
         if tokenizer.n_vocab > model.config.vocab_size:
             raise UserError(
                 f"the tokenizer has {tokenizer.n_vocab} entries and the model only {model.config.vocab_size}: "
@@ -77,6 +57,7 @@ class Generator:
         self.model = model
         self.tokenizer = tokenizer
         self.weights = weights
+        self._prepared: Source | None = None
         self._idle: Decoder | None = None  # kept from call to call
 
     @classmethod
@@ -85,10 +66,13 @@ class Generator:
     ) -> Generator:
         """Load model and tokenizer from a folder (or the best checkpoint of a run); None is the shipped model.
 
+        ``weights``: "float32", "bf16" or "int8", for speed against a little precision; None is the device's own, and
+        int8 for a folder that `nanoeuler quantize` wrote.
+
         Raises UserError if there is no model, or it cannot be read.
         """
         folder = find_model_folder(path)
-        model = GPT.from_pretrained(folder, device=device)
+        model = load_model(folder, device, weights)
         return cls(model, tokenizer_of(folder, model.config), weights)
 
     def save_pretrained(self, folder: str | Path, dtype: str = "float32") -> None:
@@ -116,6 +100,7 @@ class Generator:
         allow_special: bool = False,
         overflow: Literal["slide", "refuse"] = "slide",
         batch_size: int = SIDE_BY_SIDE,
+        draft: str | Generator | None = None,
     ) -> list[Generation]:
         """Write ``num_samples`` texts that continue ``prompt``; of several prompts, those of the first come first.
 
@@ -127,7 +112,8 @@ class Generator:
         end where the model ends the text. ``allow_special``: take ``<|endoftext|>`` in the prompt for the token,
         not for text. ``overflow``: what to do when prompt and new text may not fit into the context, slide the
         window (see the top of this file) or refuse. An empty prompt starts from the end-of-text token, after which
-        a new text begins; from a newline in a character vocabulary.
+        a new text begins; from a newline in a character vocabulary. ``draft``: let "lookup", or a Generator with a
+        smaller model of the same vocabulary, guess tokens that are then read side by side: the same text, sooner.
 
         Raises UserError for settings out of range, and if the prompt holds characters unknown to the vocabulary.
         """
@@ -139,11 +125,14 @@ class Generator:
         prompts = [prompt] if isinstance(prompt, str) or not isinstance(prompt, Sequence) else prompt
         writers = []
         for ids in [self._prompt_ids(one, max_new_tokens, allow_special, overflow) for one in prompts]:
-            writers += [_Writer(self, ids, config, i, max_new_tokens, stop, stop_at_eot) for i in range(num_samples)]
+            writers += [
+                Writer(self.tokenizer, self.model.config.block_size, ids, config, i, max_new_tokens, stop, stop_at_eot)
+                for i in range(num_samples)
+            ]
         waiting = [writer for writer in writers if not writer.done]
         if waiting:
             with self._batch(waiting, int(batch_size)) as batch:
-                _write(batch, waiting)
+                _write(batch, waiting, self._drafts(draft, waiting))
         return [writer.generation for writer in writers]
 
     def stream(
@@ -161,6 +150,7 @@ class Generator:
         stop_at_eot: bool = True,
         allow_special: bool = False,
         overflow: Literal["slide", "refuse"] = "slide",
+        draft: str | Generator | None = None,
     ) -> TextStream:
         """Write sample number ``sample`` of :meth:`generate` and yield its text piece by piece.
 
@@ -171,21 +161,39 @@ class Generator:
         if not isinstance(sample, Integral) or not 0 <= sample < 1 << 63:
             raise UserError(f"sample must be a whole number, 0 or above, not {sample!r}")
         ids = self._prompt_ids(prompt, max_new_tokens, allow_special, overflow)
-        writer = _Writer(self, ids, config, sample, max_new_tokens, stop, stop_at_eot)
-        return TextStream(self._pieces(writer), writer.generation)
+        writer = Writer(
+            self.tokenizer, self.model.config.block_size, ids, config, sample, max_new_tokens, stop, stop_at_eot
+        )
+        return TextStream(self._pieces(writer, self._drafts(draft, [writer])), writer.generation)
 
     # ---- the loop -----------------------------------------------------------------------------------
-    def _pieces(self, writer: _Writer) -> Iterator[str]:
+    def _pieces(self, writer: Writer, drafts: dict[Writer, Draft]) -> Iterator[str]:
         if writer.done:
             return
         with self._batch([writer], 1) as batch:
             batch.place(writer.text)
             while not writer.done:
-                if piece := writer.take(batch.next_logits([writer.text])[0]):
+                if piece := _advance(batch, [writer], drafts)[0]:
                     yield piece
 
+    def _drafts(self, draft: str | Generator | None, writers: list[Writer]) -> dict[Writer, Draft]:
+        """Someone to guess for each text, if a draft is wanted."""
+        if draft is None:
+            return {}
+        if not isinstance(draft, Generator):
+            check_draft(draft)
+            return {writer: LookUp() for writer in writers}
+        if draft.tokenizer.n_vocab != self.tokenizer.n_vocab:
+            raise UserError(
+                f"the draft's tokenizer has {draft.tokenizer.n_vocab} entries and the model's "
+                f"{self.tokenizer.n_vocab}: both models must have the same vocabulary"
+            )
+        block_size = draft.model.config.block_size
+        n_vocab = draft.tokenizer.n_vocab
+        return {writer: ModelDraft(draft.open_decoder(1, block_size), block_size, n_vocab) for writer in writers}
+
     @contextmanager
-    def _batch(self, writers: list[_Writer], most: int) -> Iterator[Batch]:
+    def _batch(self, writers: list[Writer], most: int) -> Iterator[Batch]:
         """Slots for these texts, or for as many as may run side by side: those of the last call if they are enough."""
         block_size = self.model.config.block_size
         context = min(block_size, max(writer.longest for writer in writers))
@@ -202,7 +210,9 @@ class Generator:
 
     def open_decoder(self, n_slots: int, context: int) -> Decoder:
         """A decoder for this model with room for ``n_slots`` texts of ``context`` tokens."""
-        return open_decoder(self.model, n_slots, context, self.weights)
+        if self._prepared is None:
+            self._prepared = prepare(self.model, self.weights)
+        return open_decoder(self._prepared, n_slots, context)
 
     def _prompt_ids(self, prompt: str, max_new_tokens: int, allow_special: bool, overflow: str) -> list[int]:
         if not isinstance(max_new_tokens, Integral) or max_new_tokens < 0:
@@ -230,81 +240,42 @@ class Generator:
             return 0  # a character vocabulary without newlines
 
 
-def _write(batch: Batch, waiting: list[_Writer]) -> None:
+def _write(batch: Batch, waiting: list[Writer], drafts: dict[Writer, Draft]) -> None:
     """Write all texts, as many side by side as the batch has slots for."""
-    waiting, live = waiting[::-1], list[_Writer]()
+    waiting, live = waiting[::-1], list[Writer]()
     while waiting or live:
         while waiting and batch.place(waiting[-1].text):
             live.append(waiting.pop())
-        for writer, logits in zip(live, batch.next_logits([writer.text for writer in live])):
-            writer.take(logits)
+        _advance(batch, live, drafts)
+        for writer in live:
             if writer.done:
                 batch.release(writer.text)
+                drafts.pop(writer, None)
         live = [writer for writer in live if not writer.done]
 
 
-class _Writer:
-    """One sample in the making: its tokens, and the text that is certain so far."""
+def _advance(batch: Batch, live: list[Writer], drafts: dict[Writer, Draft]) -> list[str]:
+    """Write one token of each text, with a draft perhaps several; what text that makes certain."""
+    if not drafts:
+        return [writer.take(row) for writer, row in zip(live, batch.next_logits([writer.text for writer in live]))]
+    return [_advance_guessing(batch, writer, drafts[writer]) for writer in live]
 
-    def __init__(
-        self,
-        generator: Generator,
-        prompt_ids: list[int],
-        config: SamplingConfig,
-        sample: int,
-        max_new_tokens: int,
-        stop: str | Sequence[str] | None,
-        stop_at_eot: bool,
-    ) -> None:
-        self.text = Text(list(prompt_ids))
-        self.longest = len(prompt_ids) + max_new_tokens
-        self.generation = Generation(n_prompt=len(prompt_ids), seed=config.seed)
-        self.done = max_new_tokens == 0
-        self._config, self._sample, self._max_new_tokens = config, sample, max_new_tokens
-        self._block_size = generator.model.config.block_size
-        self._n_vocab = generator.tokenizer.n_vocab
-        self._eot_id = generator.tokenizer.eot_id if stop_at_eot else None
-        self._decoder = StreamDecoder(generator.tokenizer)
-        self._stop = StopStrings(stop)
-        start = window_start(len(prompt_ids), self._block_size)
-        if start:
-            self.generation.notes.append(
-                f"the prompt has {len(prompt_ids)} tokens, more than the model's context of {self._block_size}: "
-                f"only the last {len(prompt_ids) - start} count"
-            )
 
-    def take(self, logits: np.ndarray) -> str:
-        """Draw the next token from ``logits`` (V,); return the text that it makes certain."""
-        out = self.generation
-        u = uniform(self._config.seed, self._sample, len(out.tokens))
-        id = sample_next(logits, self.text.tokens, self._config, u, n_valid=self._n_vocab)
-        if id == self._eot_id:
-            return self._finish("eot")
-        self.text.tokens.append(id)
-        out.tokens.append(id)
-        piece = self._stop.feed(self._decoder.feed(id))
-        out.text += piece
-        if self._stop.reached:
-            self.done, out.finish_reason = True, "stop"
-        elif len(out.tokens) == self._max_new_tokens:
-            piece += self._finish("length")
-        elif not out.notes and len(self.text.tokens) > self._block_size:
-            out.notes.append(
-                f"the text outgrew the model's context of {self._block_size} tokens: "
-                f"its beginning was forgotten on the way"
-            )
-        return piece
-
-    def _finish(self, reason: FinishReason) -> str:
-        """End the text; return what the decoder and the search for stop strings held back."""
-        out = self.generation
-        rest = self._stop.feed(self._decoder.flush())
-        if self._stop.reached:  # a stop string may end in U+FFFD, of a character left unfinished
-            reason = "stop"
-        rest += self._stop.flush()
-        out.text += rest
-        self.done, out.finish_reason = True, reason
-        return rest
+def _advance_guessing(batch: Batch, writer: Writer, draft: Draft) -> str:
+    """Let ``draft`` guess, read its guesses side by side, and keep what the model itself would have written."""
+    tokens, out = writer.text.tokens, writer.generation
+    n, k = len(tokens), room(tokens, batch.block_size, min(MOST, writer.n_left - 1))
+    guesses = draft.guess(tokens, k, writer.config, writer.sample, len(out.tokens)) if k > 0 else []
+    text, right = "", 0
+    for row, guess in zip(batch.logits_after_each(writer.text, guesses), [*guesses, None]):
+        text += writer.take(row)
+        if writer.done or tokens[-1] != guess:
+            break
+        right += 1
+    batch.keep(writer.text, n + right)
+    out.guessed += len(guesses)
+    out.accepted += right
+    return text
 
 
 def _sampling(

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nanoeuler.errors import UserError
 from nanoeuler.model.config import GPTConfig
 from nanoeuler.tokenizer import BaseTokenizer, Tokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from nanoeuler.inference.decoder import Source
 
 
 def shipped_model() -> Path:
@@ -32,6 +36,16 @@ def find_model_folder(path: str | Path | None) -> Path:
     from nanoeuler.training.runfolder import find_model
 
     return find_model(shipped_model() if path is None else path).folder
+
+
+def load_model(folder: Path, device: str = "cpu", weights: str | None = None) -> Source:
+    """The model in ``folder``, for writing: one in 8 bits as it is, where the device can use it so."""
+    from nanoeuler.formats.int8_folder import is_int8, load_int8
+    from nanoeuler.model.gpt import GPT
+
+    if is_int8(folder) and device == "cpu" and weights in (None, "int8"):
+        return load_int8(folder)
+    return GPT.from_pretrained(folder, device=device)
 
 
 def tokenizer_of(folder: Path, config: GPTConfig) -> BaseTokenizer:

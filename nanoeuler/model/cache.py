@@ -5,6 +5,7 @@ It takes ``2 n_layer n_embd`` numbers a token: for GPT-2 124M in float32 74 KB, 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,14 @@ class KVCache:
     def __init__(self, ops: CachedOps, config: GPTConfig, n_slots: int, context: int) -> None:
         self.n_slots, self.context = n_slots, context
         shapes = ops.cache_shapes(n_slots, config.n_head, context, config.head_dim)
-        self.keys, self.values = ([ops.empty(shape) for _ in range(config.n_layer)] for shape in shapes)
+        sizes = [math.prod(shape) for shape in shapes]
+        self.all_keys, self.all_values = (ops.empty((config.n_layer * size,)) for size in sizes)
+
+        def layers(flat: Array, size: int, shape: tuple[int, ...]) -> list[Array]:
+            return [flat[i * size : (i + 1) * size].reshape(shape) for i in range(config.n_layer)]
+
+        self.keys = layers(self.all_keys, sizes[0], shapes[0])
+        self.values = layers(self.all_values, sizes[1], shapes[1])
 
 
 @dataclass(frozen=True)
