@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+
 import numpy as np
 import pytest
 
@@ -17,7 +19,8 @@ from nanoeuler.ops.gpu.kernels import layernorm as ln
 from nanoeuler.ops.gpu.kernels import linear as lin
 from nanoeuler.ops.gpu.kernels import optimizer as opt
 from nanoeuler.ops.gpu.kernels import reductions as red
-from nanoeuler.ops.gpu.kernels.matmul import Tiles, matmul, stream_shares
+from nanoeuler.ops.gpu.kernels import weight_gradient as wg
+from nanoeuler.ops.gpu.kernels.matmul import ROLES, Tiles, matmul, stream_shares
 from nanoeuler.ops.gpu.kernels.spec import Target, launch, parameters
 from nanoeuler.ops.reference import ReferenceOps
 from nanoeuler.ops.reference.gelu import gelu
@@ -154,10 +157,9 @@ def test_linear_backward(normal, sm, N, inner, outer, accumulate, how):
     dx, act = empty(N, inner), empty(N, inner)
     scratch = empty(lin.linear_backward_scratch(N, inner, outer, "fp32", target))
     options = {} if how == "plain" else {"pre_gelu": array(pre)} | ({"act": act} if how == "gelu again" else {})
-    arrays = (array(dout), empty(N, inner) if "again" in how else array(x), array(weight), scratch)
-    run(
-        lin.linear_backward(dx, dweight, dbias, *arrays, **options, accumulate=accumulate, dx_sum=dx_sum, target=target)
-    )
+    given = {"accumulate": accumulate, "target": target}
+    run(lin.linear_backward(dx, dbias, array(dout), array(weight), scratch, **options, dx_sum=dx_sum, **given))
+    run(lin.weight_gradients([(dweight, act if "again" in how else array(x), array(dout))], scratch, **given))
     ref.linear_backward(w_dx, w_dweight, w_dbias, dout, x, weight, None if how == "plain" else pre, accumulate)
     for got, want in ((dx, w_dx), (dweight, w_dweight), (dbias, w_dbias)):
         close(got, want)
@@ -182,6 +184,56 @@ def test_stream_schedule(normal, sm, programs, accumulate):
         )
     )  # fmt: skip
     close(c, a.T @ b + (before if accumulate else 0.0))
+
+
+def as_python(fn, **names):
+    """A Gluon function of plain numbers as a Python function, with what it calls given by name."""
+    return types.FunctionType(fn.fn.__code__, {"min": min, "max": max, **names})
+
+
+@pytest.mark.parametrize("programs", [1, 3, 7, 50])
+@pytest.mark.parametrize("shapes", [[(130, 520)], [(64, 256)], [(300, 264), (128, 700)]])
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_weight_gradients_for_hopper(normal, programs, shapes, accumulate):
+    """What its programs take of the sum, by the kernel's own functions, put together: each step of each tile once.
+
+    The products themselves run on Hopper only; NumPy computes them here. The kernel that adds up parts is interpreted.
+    """
+    K, target = 300, Target(90, programs)
+    products = [(normal(m, n), normal(K, m), normal(K, n)) for m, n in shapes]
+    want = [c * accumulate + a.T @ b for c, a, b in products]
+    outs = [array(c) if accumulate else empty(*c.shape) for c, _, _ in products]
+    cut, whole, share, segments = wg.cut_tiles(shapes, K, target)
+    partial = empty(programs * segments, 128, 256)
+    steps, places = -(-K // 64), []
+    for which, (m, n) in enumerate(shapes):
+        places += [(which, i * 128, j * 256) for j in range(-(-n // 256)) for i in range(-(-m // 128))]
+    cdiv = lambda a, b: -(-a // b)  # noqa: E731
+    for program in range(programs):
+        gl = types.SimpleNamespace(program_id=lambda _, program=program: program, cdiv=cdiv)
+        piece_of, block_of = as_python(wg.piece_of, gl=gl), as_python(wg.block_of)
+        start = min(program * share, cut * steps)
+        end = min(start + share, cut * steps)
+        pieces = cdiv(end, steps) - start // steps if end > start else 0
+        for item in range(pieces + whole):
+            tile, begin, until, way = piece_of(item, pieces, start, end, share, cut, steps, programs)
+            which, row, column = places[tile]
+            _, a, b = products[which]
+            blocks = [block_of(time, way) for time in range(begin, until)]
+            rows = [slice(k * 64, k * 64 + 64) for k in blocks]
+            total = sum(a[r, row : row + 128].T @ b[r, column : column + 256] for r in rows)
+            if item < pieces:
+                partial.host[program * segments + item] = 0.0
+                partial.host[program * segments + item, : total.shape[0], : total.shape[1]] = total
+            else:
+                place = outs[which].host[row : row + 128, column : column + 256]
+                place[...] = total + (place if accumulate else 0.0)
+    arrays = [(out, array(a), array(b)) for out, (_, a, b) in zip(outs, products)]
+    launches = wg.weight_gradients(arrays, HostArray(partial.host.reshape(-1)), accumulate, target=target)
+    assert len(launches) == (2 if cut else 1)
+    run(launches[1:])
+    for out, expected in zip(outs, want):
+        close(out, expected)
 
 
 @pytest.mark.parametrize("parts", [1, 2, 4])
@@ -262,6 +314,32 @@ def test_classifier(normal, N, V, C, rows, accumulate):
     for got, want in ((losses, w_losses), (dx, w_dx), (dwte, w_dwte)):
         close(got, want)
     assert losses.host[3] == 0.0 and not dx.host[3].any()
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_cross_entropy_from_what_the_product_says(normal, gradient):
+    """With each tile's largest logit and sum of exponentials at hand, the row is read once: the same answers."""
+    R, V, width = 9, 1000, ROLES.bn
+    z, targets = normal(R, V) * 5, np.random.default_rng(3).integers(0, V, R)
+    z[4, targets[4]] = 90.0  # a sure one
+    targets[2] = -1
+    tiles = -(-V // width)
+    stats = np.zeros((R, 2, tiles))
+    for tile in range(tiles):
+        part = z[:, tile * width : (tile + 1) * width]
+        stats[:, 0, tile] = part.max(1) / np.log(2)
+        stats[:, 1, tile] = np.exp(part - part.max(1, keepdims=True)).sum(1)
+    scale, found = array([0.37]) if gradient else None, []
+    for given in (None, array(stats)):
+        logits, losses = empty(R, cls.logits_stride(V)), empty(R)
+        logits.host[:, :V] = z
+        run([cls.cross_entropy(losses, logits, i32(targets), V, scale, given)])
+        found.append((losses.host, logits.host[:, :V]))
+    rest = np.exp(z - np.take_along_axis(z, targets[:, None].clip(0), 1))
+    rest[range(R), targets] = 0.0
+    for (a, b), name in zip(zip(*found), ("losses", "gradient")):
+        assert np.linalg.norm(a - b) <= LIMIT * np.linalg.norm(a), name
+    assert found[1][0] == pytest.approx(np.where(targets < 0, 0.0, np.log1p(rest.sum(1))), rel=1e-4, abs=1e-35)
 
 
 def test_classifier_is_exact_where_the_model_is_sure(normal):

@@ -9,8 +9,8 @@ Scratch memory grows to what the largest operation so far needed; kernels run on
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +74,8 @@ class GpuOps:
         self.target = Target(self.device.sm, self.device.n_sm)
         self._scratch: dict[str, DeviceArray] = {}
         self._recorded: list[DeviceArray] = []  # scratch that a recorded step has the address of
+        self._pairs = False  # whether gradients of weights may wait: see ``pairing``
+        self._waiting: list[tuple[DeviceArray, DeviceArray, DeviceArray, bool]] = []  # dweight, x, dout, accumulate
 
     # ---- memory -------------------------------------------------------------------------------------
     def empty(self, shape: tuple[int, ...], dtype: Any = None) -> DeviceArray:
@@ -95,9 +97,43 @@ class GpuOps:
         """Inside, operations compute nothing; afterwards all that they need is compiled and allocated."""
         return self.runtime.launch.planning()
 
-    def _run(self, launches: Iterable[Launch]) -> None:
+    def _run(self, launches: Iterable[Launch], *writes: DeviceArray) -> None:
+        """``writes``: all that the launches write, if they may overtake gradients of weights that wait."""
+        if self._waiting and not (writes and not any(overlap(a, b) for a in writes for b in self._awaited())):
+            self._settle()
         for launch in launches:
             self.runtime.launch(launch)
+
+    @contextmanager
+    def pairing(self) -> Iterator[None]:
+        """Inside, the gradient of a layer's weight may wait for that of the next layer, to be computed with it.
+
+        It waits as long as what it is computed from is not overwritten. Two together fill a GPU better than one.
+        """
+        self._pairs = True
+        try:
+            yield
+            self._settle()
+        finally:
+            self._pairs = False
+            self._waiting.clear()
+
+    def _awaited(self) -> Iterator[DeviceArray]:
+        for dweight, x, dout, _ in self._waiting:
+            yield from (dweight, x, dout)
+
+    def _settle(self) -> None:
+        """Launch the gradients of weights that wait."""
+        if not self._waiting:
+            return
+        products, accumulate = [w[:3] for w in self._waiting], self._waiting[0][3]
+        self._waiting.clear()
+        scratch = self._space("sums", max(self._weight_scratch(x, dout) for _, x, dout in products))
+        for launch in lin.weight_gradients(products, scratch, accumulate, target=self.target):
+            self.runtime.launch(launch)
+
+    def _weight_scratch(self, x: DeviceArray, dout: DeviceArray) -> int:
+        return lin.linear_backward_scratch(x.shape[0], x.shape[1], dout.shape[1], self.dtype, self.target)
 
     def _space(self, name: str, n: int, dtype: str = "fp32") -> DeviceArray:
         """Scratch of at least ``n`` elements."""
@@ -140,7 +176,7 @@ class GpuOps:
         weight: DeviceArray,
         bias: DeviceArray,
     ) -> None:
-        self._run(ln.layernorm(out, mean, rstd, x, weight, bias, target=self.target))
+        self._run(ln.layernorm(out, mean, rstd, x, weight, bias, target=self.target), out, mean, rstd)
 
     def add_layernorm(
         self,
@@ -199,11 +235,16 @@ class GpuOps:
         dx_sum: DeviceArray | None = None,
         x_again: bool = False,
     ) -> None:
-        (N, inner), outer = x.shape, weight.shape[1]
-        scratch = self._space("sums", lin.linear_backward_scratch(N, inner, outer, self.dtype, self.target))
+        scratch = self._space("sums", self._weight_scratch(x, dout))
         again = x if pre_gelu is not None and x_again else None
-        arrays = (dx, dweight, dbias, dout, x, weight, scratch, pre_gelu, again)
-        self._run(lin.linear_backward(*arrays, bool(accumulate), dx_sum, target=self.target))
+        arrays = (dx, dbias, dout, weight, scratch, pre_gelu, again)
+        written = [a for a in (dx, dbias, again, dx_sum) if a is not None]
+        self._run(lin.linear_backward(*arrays, bool(accumulate), dx_sum, target=self.target), *written)
+        if self._waiting and (any(overlap(dweight, a) for a in self._awaited()) or self._waiting[0][3] != accumulate):
+            self._settle()
+        self._waiting.append((dweight, x, dout, bool(accumulate)))
+        if not self._pairs or len(self._waiting) == 2:
+            self._settle()
 
     def logits(self, out: DeviceArray, x: DeviceArray, wte: DeviceArray) -> None:
         if not x.contiguous:
@@ -243,7 +284,8 @@ class GpuOps:
         B, T, C = out.shape
         scratch = self._space("sums", att.attention_backward_scratch(B, n_head, T, C))
         arrays = (dqkv, dout, out, lse, qkv, n_head, scratch, dropout, *self._seed(dropout, seed))
-        self._run(att.attention_backward(*arrays, dqkv_sum, bool(accumulate), target=self.target))
+        written = [dqkv] if dqkv_sum is None else [dqkv, dqkv_sum]
+        self._run(att.attention_backward(*arrays, dqkv_sum, bool(accumulate), target=self.target), *written)
 
     def dropout(self, out: DeviceArray, x: DeviceArray, p: float, seed: Any) -> None:
         where, site = self._seed(p, seed)
@@ -336,6 +378,11 @@ class GpuOps:
         """:meth:`adamw` with :func:`step_numbers` in ``hyper`` (3,) and the gradient's factor in ``norm[1]``."""
         numbers = (n_decay, float(beta1), float(beta2), float(eps), float(weight_decay))
         self._run(opt.adamw(rounded, param, grad, m, v, hyper, norm, *numbers, target=self.target))
+
+
+def overlap(a: DeviceArray, b: DeviceArray) -> bool:
+    """Whether two arrays without gaps share memory."""
+    return a.ptr < b.ptr + b.nbytes and b.ptr < a.ptr + a.nbytes
 
 
 def step_numbers(step: int, lr: float, beta1: float, beta2: float) -> tuple[float, float, float]:

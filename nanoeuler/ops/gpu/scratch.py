@@ -34,10 +34,12 @@ def classifier_rows(N: int, C: int, V: int, item_bytes: int, target: Target, spa
 
 
 def classifier_scratch(N: int, rows: int, C: int, V: int, dtype: str, target: Target) -> int:
-    """fp32 elements for the partial sums of the classifier's products, over N rows in chunks of ``rows``."""
+    """fp32 elements for what the classifier's products sum up on the side, over N rows in chunks of ``rows``."""
     chunks = [n for n in (rows, N % rows) if n]
     shapes = [shape for n in chunks for shape in ((n, V, C), (n, C, V), (V, C, n))]  # logits, dx and dwte
-    return max(1, *(mm.matmul_scratch(m, n, k, dtype, target) for m, n, k in shapes))
+    return max(
+        1, cls.stats_scratch(rows, V, dtype, target), *(mm.matmul_scratch(m, n, k, dtype, target) for m, n, k in shapes)
+    )
 
 
 def training_scratch(

@@ -7,7 +7,8 @@ and nothing else. So a few thousand rows are made at a time, turned into their g
 and dwte, and forgotten:
 
     z = x wte^T             one product; rows padded to whole cache lines, columns from V on never used
-    losses, z <- dz         ``cross_entropy_kernel``: read z twice, write it once
+    losses, z <- dz         ``cross_entropy_kernel``: read z twice, write it once. On Hopper the product has left the
+                            largest number and the sum of exponentials of each 128 of a row: read z once
     dx = dz wte             K is the vocabulary: long sums, few tiles
     dwte += dz^T x          summed over chunks in memory, in fp32
 
@@ -20,8 +21,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from nanoeuler.ops.gpu.kernels.matmul import matmul
-from nanoeuler.ops.gpu.kernels.spec import Array, Launch, Target, cdiv, launch
+from nanoeuler.ops.gpu.kernels.matmul import ROLES, makes_stats, matmul
+from nanoeuler.ops.gpu.kernels.spec import Array, Launch, Target, cdiv, launch, power_of_2
 
 LOG2_E: tl.constexpr = tl.constexpr(1.4426950408889634)
 LN_2: tl.constexpr = tl.constexpr(0.6931471805599453)
@@ -80,9 +81,55 @@ def cross_entropy_kernel(losses, logits, targets, scale, V, stride, GRADIENT: tl
         tl.store(z_row + target, (-others * weight).to(logits.dtype.element_ty), mask=scored)
 
 
+@triton.jit
+def cross_entropy_stats_kernel(
+    losses, logits, targets, scale, stats, V, stride, tiles,
+    GRADIENT: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr, TILES: tl.constexpr,
+):  # fmt: skip
+    """The same where the product that made the logits left the largest and the sum of exponentials of each WIDTH
+    logits in ``stats`` (rows, 2, tiles): the row itself need be read only once.
+
+    But for the tile where the answer stands: that is summed again without it.
+    """
+    row = tl.program_id(0)
+    z_row = logits + row.to(tl.int64) * stride
+    target = tl.load(targets + row)
+    scored = target >= 0
+    right = tl.load(z_row + target, mask=scored, other=0.0).to(tl.float32)
+    right = tl.where(scored, right * LOG2_E, float("-inf"))
+    home = tl.where(scored, target // WIDTH, -1)
+    tile, lanes = tl.arange(0, TILES), home * WIDTH + tl.arange(0, WIDTH)
+    counts = (tile < tiles) & (tile != home)
+    tops = tl.load(stats + row.to(tl.int64) * 2 * tiles + tile, mask=counts, other=-1e30)  # in log2 units
+    sums = tl.load(stats + (row.to(tl.int64) * 2 + 1) * tiles + tile, mask=counts, other=0.0)
+    near = tl.load(z_row + lanes, mask=(lanes >= 0) & (lanes < V) & (lanes != target), other=float("-inf"))
+    near = near.to(tl.float32) * LOG2_E
+    top = tl.maximum(tl.maximum(tl.max(tops, 0), tl.max(near, 0)), right)
+    rest = tl.sum(sums * tl.exp2(tops - top), 0) + tl.sum(tl.exp2(near - top), 0)
+    lse = top + tl.log2(rest + tl.exp2(right - top))  # in log2 units
+    others = rest * tl.exp2(top - lse)
+    loss = tl.where(others < 1e-3, others + 0.5 * others * others, (lse - right) * LN_2)
+    tl.store(losses + row, tl.where(scored, loss, 0.0))
+    if GRADIENT:
+        weight = tl.where(scored, tl.load(scale), 0.0)
+        for first in range(0, V, BLOCK):
+            columns = first + tl.arange(0, BLOCK)
+            z = tl.load(z_row + columns, mask=columns < stride, other=0.0)
+            dz = tl.exp2(z.to(tl.float32) * LOG2_E - lse) * weight
+            dz = tl.where(columns == target, -others * weight, dz)
+            if first + BLOCK > V:
+                dz = tl.where(columns < V, dz, 0.0)
+            tl.store(z_row + columns, dz.to(logits.dtype.element_ty), mask=columns < stride)
+
+
 def logits_stride(V: int) -> int:
     """Columns of a row of logits in memory: V, rounded up to whole cache lines of 128 bytes."""
     return cdiv(V, 64) * 64
+
+
+def stats_scratch(rows: int, V: int, dtype: str, target: Target) -> int:
+    """fp32 elements for what the product that makes ``rows`` rows of logits says about its tiles."""
+    return 2 * rows * cdiv(V, ROLES.bn) if target.sm == 90 and dtype == "bf16" else 0
 
 
 def chunk_rows(N: int, C: int, most: int, target: Target) -> int:
@@ -105,8 +152,9 @@ def classifier(
     for first in range(0, N, logits.shape[0]):
         rows = slice(first, min(N, first + logits.shape[0]))
         z = logits[0 : rows.stop - rows.start]
-        launches += matmul(z, x[rows], wte, b_t=True, columns=V, scratch=scratch, target=target)
-        launches.append(cross_entropy(losses[rows], z, targets[rows], V, scale if dx is not None else None))
+        stats = scratch if makes_stats(z, x, wte, target) else None
+        launches += matmul(z, x[rows], wte, b_t=True, columns=V, scratch=scratch, stats=stats, target=target)
+        launches.append(cross_entropy(losses[rows], z, targets[rows], V, scale if dx is not None else None, stats))
         if dx is not None and dwte is not None:
             launches += matmul(dx[rows], z, wte, inner=V, scratch=scratch, target=target)
             add = accumulate or first > 0
@@ -114,9 +162,21 @@ def classifier(
     return launches
 
 
-def cross_entropy(losses: Array, logits: Array, targets: Array, V: int, scale: Array | None) -> Launch:
-    """Losses (R,) of ``logits`` (R, stride); with ``scale`` they become the gradient of scale[0] * sum(losses)."""
+def cross_entropy(
+    losses: Array, logits: Array, targets: Array, V: int, scale: Array | None, stats: Array | None = None
+) -> Launch:
+    """Losses (R,) of ``logits`` (R, stride); with ``scale`` they become the gradient of scale[0] * sum(losses).
+
+    ``stats``: what the product that made the logits found out about each of their tiles, see ``hopper_matmul_kernel``.
+    """
     rows, stride = logits.shape
+    if stats is not None:
+        tiles = cdiv(V, ROLES.bn)
+        return launch(
+            cross_entropy_stats_kernel, (rows,), 8, losses=losses, logits=logits, targets=targets, scale=scale,
+            stats=stats, V=V, stride=stride, tiles=tiles, GRADIENT=scale is not None, BLOCK=4096, WIDTH=ROLES.bn,
+            TILES=power_of_2(tiles),
+        )  # fmt: skip
     return launch(
         cross_entropy_kernel, (rows,), 8, losses=losses, logits=logits, targets=targets, scale=scale, V=V,
         stride=stride, GRADIENT=scale is not None, BLOCK=4096,

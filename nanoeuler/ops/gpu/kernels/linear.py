@@ -9,7 +9,8 @@
 
 from __future__ import annotations
 
-from nanoeuler.ops.gpu.kernels.matmul import matmul, matmul_scratch, sums_rows, tiles_for
+from nanoeuler.ops.gpu.kernels import weight_gradient as wg
+from nanoeuler.ops.gpu.kernels.matmul import fits_tma, matmul, matmul_scratch, sums_rows, tiles_for
 from nanoeuler.ops.gpu.kernels.reductions import column_sums, column_sums_scratch, sum_partials
 from nanoeuler.ops.gpu.kernels.spec import Array, Launch, Target, cdiv
 
@@ -27,8 +28,9 @@ def linear(
 
 
 def linear_backward_scratch(N: int, inputs: int, outputs: int, dtype: str, target: Target) -> int:
-    """fp32 elements of scratch that :func:`linear_backward` needs."""
+    """fp32 elements of scratch that :func:`linear_backward` and :func:`weight_gradients` need."""
     return max(
+        wg.weight_gradients_scratch(target) if target.sm == 90 and dtype == "bf16" else 0,
         matmul_scratch(inputs, outputs, N, dtype, target),
         column_sums_scratch(N, outputs, target),
         cdiv(N, 64) * inputs,
@@ -36,14 +38,13 @@ def linear_backward_scratch(N: int, inputs: int, outputs: int, dtype: str, targe
 
 
 def linear_backward(
-    dx: Array, dweight: Array, dbias: Array | None, dout: Array, x: Array, weight: Array, scratch: Array,
-    pre_gelu: Array | None = None, act: Array | None = None, accumulate: bool = False, dx_sum: Array | None = None,
-    *, target: Target,
+    dx: Array, dbias: Array | None, dout: Array, weight: Array, scratch: Array, pre_gelu: Array | None = None,
+    act: Array | None = None, accumulate: bool = False, dx_sum: Array | None = None, *, target: Target,
 ) -> list[Launch]:  # fmt: skip
-    """``dx = dout @ weight.T``, ``dweight (+)= x.T @ dout``, ``dbias (+)= sum of dout over rows``.
+    """``dx = dout @ weight.T`` and ``dbias (+)= sum of dout over rows``; the weight: :func:`weight_gradients`.
 
     With ``pre_gelu`` (N,I) the layer's input was ``x = gelu(pre_gelu)`` and dx becomes the gradient of pre_gelu; with
-    ``act`` (N,I) besides, x was not kept: it is computed again into ``act``, from which dweight is then made.
+    ``act`` (N,I) besides, x was not kept: it is computed again into ``act``, from which dweight is to be made.
     ``dbias`` None: it has been computed where dout was made. ``dx_sum`` (I,) (+)= the sum of dx over rows: the
     gradient of the bias of the linear layer before.
     """
@@ -54,8 +55,19 @@ def linear_backward(
     if dx_sum is not None:
         rows = sums_rows(N, tiles_for(N, inputs, outputs, dout.dtype, target, False, gelu))
         launches.append(sum_partials([dx_sum], scratch, rows, accumulate))
-    source = x if act is None else act
-    launches += matmul(dweight, source, dout, a_t=True, accumulate=accumulate, scratch=scratch, target=target)
     if dbias is not None:
         launches += column_sums(dbias, dout, scratch, accumulate, target=target)
+    return launches
+
+
+def weight_gradients(
+    products: list[tuple[Array, Array, Array]], scratch: Array, accumulate: bool = False, *, target: Target
+) -> list[Launch]:
+    """``dweight (+)= x.T @ dout`` for one or two (dweight, x, dout) with the same number of rows."""
+    arrays = [array for product in products for array in product]
+    if target.sm == 90 and all(fits_tma(a) and a.dtype == ("bf16" if i % 3 else "fp32") for i, a in enumerate(arrays)):
+        return wg.weight_gradients(products, scratch, accumulate, target=target)
+    launches = []
+    for dweight, x, dout in products:
+        launches += matmul(dweight, x, dout, a_t=True, accumulate=accumulate, scratch=scratch, target=target)
     return launches

@@ -7,7 +7,7 @@ from typing import Any
 
 from nanoeuler.ops.gpu.kernels.matmul_hopper import hopper_matmul_kernel
 from nanoeuler.ops.gpu.kernels.matmul_kernels import matmul_kernel, stream_kernel, stream_sum_kernel
-from nanoeuler.ops.gpu.kernels.spec import DTYPES, Array, Launch, Target, cdiv, launch
+from nanoeuler.ops.gpu.kernels.spec import DTYPES, Array, Launch, Target, Tiled, cdiv, launch
 
 GROUP = 8  # rows of tiles that are worked off together, see ``place_of``
 
@@ -85,16 +85,17 @@ def matmul(
     c: Array, a: Array, b: Array, a_t: bool = False, b_t: bool = False, bias: Array | None = None,
     residual: Array | None = None, pre: Array | None = None, act: Array | None = None, gelu: int = 0,
     sums: Array | None = None, accumulate: bool = False, columns: int | None = None, inner: int | None = None,
-    scratch: Array | None = None, tiles: Tiles | None = None, *, target: Target,
+    scratch: Array | None = None, stats: Array | None = None, tiles: Tiles | None = None, *, target: Target,
 ) -> list[Launch]:  # fmt: skip
     """``c (+)= op(a) op(b)``, with ``a_t``/``b_t`` for transposed operands and the epilogues of ``matmul_kernel``.
 
     ``columns`` and ``inner`` cut N and K short where rows of c or a are padded. With ``scratch`` (fp32) K may be cut.
+    ``stats`` (M, 2, columns of tiles) fp32, only where :func:`makes_stats` says so: see ``hopper_matmul_kernel``.
     """
     M, K = (a.shape[1], a.shape[0]) if a_t else (a.shape[0], a.shape[1])
     K, N = inner or K, columns or c.shape[1]
     M = min(M, c.shape[0])
-    plain = bias is None and residual is None and sums is None and not gelu and scratch is not None
+    plain = bias is None and residual is None and sums is None and stats is None and not gelu and scratch is not None
     cut = tiles or tiles_for(M, N, K, a.dtype, target, plain, gelu)
     tma = target.has_tma and all(fits_tma(array) for array in (a, b, c))
     inputs = {
@@ -114,14 +115,24 @@ def matmul(
     count = cdiv(M, cut.bm) * cdiv(N, cut.bn)
     if cut.schedule == "roles" and not (tma and a.dtype == "bf16" == c.dtype and not accumulate):
         cut = Tiles()  # as many rows a tile, which is what ``sums_rows`` counts on
+    assert stats is None or cut.schedule == "roles"
     if cut.schedule == "roles":
         extra = pre if gelu else residual
+        part = (cut.bm, 32)  # of what the epilogue reads and writes
+        tiled = {
+            "a": Tiled(a, K, M, a.shape[1], (cut.bk, cut.bm)) if a_t else Tiled(a, M, K, a.shape[1], (cut.bm, cut.bk)),
+            "b": Tiled(b, N, K, b.shape[1], (cut.bn, cut.bk)) if b_t else Tiled(b, K, N, b.shape[1], (cut.bk, cut.bn)),
+            **{
+                name: None if array is None else Tiled(array, M, N, c.shape[1], part)
+                for name, array in (("c", c), ("extra", extra), ("act", act))
+            },
+        }
         stages = cut.stages - 1 if act is not None else cut.stages
         programs = min(target.multiprocessors, cdiv(count, 2))
         return [
             launch(
-                hopper_matmul_kernel, (programs,), 4, 1, extra=extra, STAGES=stages, PROGRAMS=programs, **inputs,
-                **outputs,
+                hopper_matmul_kernel, (programs,), 4, 1, bias=bias, sums=sums, stats=stats, M=M, N=N, K=K, A_T=a_t,
+                B_T=b_t, GELU=gelu, STAGES=stages, GROUP=GROUP, PROGRAMS=programs, **tiled,
             )
         ]  # fmt: skip
     programs = min(cut.per_multiprocessor * target.multiprocessors, count)
@@ -132,6 +143,11 @@ def matmul(
             **inputs, **outputs,
         )
     ]  # fmt: skip
+
+
+def makes_stats(c: Array, a: Array, b: Array, target: Target) -> bool:
+    """Whether :func:`matmul` can tell the largest number of each row, and the sum of the row's exponentials."""
+    return target.sm == 90 and all(array.dtype == "bf16" and fits_tma(array) for array in (a, b, c))
 
 
 def _stream(

@@ -41,6 +41,7 @@ BN: gl.constexpr = gl.constexpr(128)
 BK: gl.constexpr = gl.constexpr(64)
 PART: gl.constexpr = gl.constexpr(32)  # columns of the epilogue at a time
 SLOPE: gl.constexpr = gl.constexpr(0.7978845608028654)  # sqrt(2/pi)
+LOG2_E: gl.constexpr = gl.constexpr(1.4426950408889634)
 CUBIC: gl.constexpr = gl.constexpr(0.7978845608028654 * 0.044715)
 
 
@@ -120,11 +121,11 @@ def multiply(
 
 @gluon.jit
 def consume(
-    WHO: gl.constexpr, C, EXTRA, ACT, bias, sums, a_ring, b_ring, staging, full, empty, arrived, turns,
-    N, tiles_m, tiles_n, steps,
+    WHO: gl.constexpr, C, EXTRA, ACT, bias, sums, stats, a_ring, b_ring, staging, full, empty, arrived, turns,
+    M, N, tiles_m, tiles_n, steps,
     HAS_EXTRA: gl.constexpr, HAS_ACT: gl.constexpr, HAS_BIAS: gl.constexpr, HAS_SUMS: gl.constexpr,
-    A_T: gl.constexpr, B_T: gl.constexpr, GELU: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr,
-    PROGRAMS: gl.constexpr,
+    HAS_STATS: gl.constexpr, A_T: gl.constexpr, B_T: gl.constexpr, GELU: gl.constexpr, STAGES: gl.constexpr,
+    GROUP: gl.constexpr, PROGRAMS: gl.constexpr,
 ):  # fmt: skip
     """Every other tile of this program, and its epilogue: see ``matmul_kernel`` for what that can be."""
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, PART, 16])
@@ -144,6 +145,8 @@ def consume(
             a_ring, b_ring, full, empty, at, steps, turns.index(WHO), turns.index(1 - WHO), (count + 1 - WHO) & 1,
             A_T, B_T, STAGES,
         )  # fmt: skip
+        most = gl.full([BM], -1e30, gl.float32, gl.SliceLayout(1, layout))
+        total = gl.zeros([BM], gl.float32, gl.SliceLayout(1, layout))
         left, right = halves(acc)
         parts = halves(left) + halves(right)
         if LOADS:
@@ -172,13 +175,28 @@ def consume(
                 half = 0.5 * v
                 v = half + half * tanh(v * (SLOPE + CUBIC * v * v))
             if HAS_SUMS:
-                total = gl.sum(v, 0)
-                gl.store(sums + m * N + column + lanes, total, mask=column + lanes < N)
+                gl.store(sums + m * N + column + lanes, gl.sum(v, 0), mask=column + lanes < N)
+            if HAS_STATS:
+                most, total = add_exponentials(most, total, v.to(C.dtype).to(gl.float32), column + lanes < N)
             if not LOADS:
                 tma.store_wait(3)  # four buffers in turn: this one's last copy out was four copies ago
             put(C, [row, column], staging.index(2 * (part % 2) + 1 if GELU == 1 else part), v)
+        if HAS_STATS:
+            rows = row + gl.arange(0, BM, layout=gl.SliceLayout(1, layout))
+            place = stats + rows.to(gl.int64) * (2 * tiles_n) + n
+            gl.store(place, most, mask=rows < M)
+            gl.store(place + tiles_n, total, mask=rows < M)
         at += 2 * steps
     tma.store_wait(0)
+
+
+@gluon.jit
+def add_exponentials(most, total, z, inside):
+    """The largest number of each row so far, and the sum of exp(number - largest), with those of ``z`` that count."""
+    z = gl.where(gl.expand_dims(inside, 0), z, -1e30) * LOG2_E
+    new = gl.maximum(most, gl.max(z, 1))
+    total = total * gl.exp2(most - new) + gl.sum(gl.exp2(z - gl.expand_dims(new, 1)), 1)
+    return new, total
 
 
 @gluon.jit
@@ -191,36 +209,21 @@ def put(target, place, buffer, v):
 
 @gluon.jit
 def hopper_matmul_kernel(
-    c, a, b, bias, extra, act, sums, M, N, K, a_stride, b_stride, c_stride,
+    c, a, b, bias, extra, act, sums, stats, M, N, K,
     A_T: gl.constexpr, B_T: gl.constexpr, GELU: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr,
     PROGRAMS: gl.constexpr,
 ):  # fmt: skip
-    """``matmul_kernel`` for bf16 on sm_90: ``extra`` is pre where GELU is 1 or 2, else the residual."""
-    kind: gl.constexpr = a.dtype.element_ty
-    a_shape: gl.constexpr = [BK, BM] if A_T else [BM, BK]
-    b_shape: gl.constexpr = [BN, BK] if B_T else [BK, BN]
-    a_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for(a_shape, kind)
-    b_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for(b_shape, kind)
-    c_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BM, PART], kind)
-    if A_T:
-        A = tma.make_tensor_descriptor(a, [K, M], [a_stride, 1], a_shape, a_layout)
-    else:
-        A = tma.make_tensor_descriptor(a, [M, K], [a_stride, 1], a_shape, a_layout)
-    if B_T:
-        B = tma.make_tensor_descriptor(b, [N, K], [b_stride, 1], b_shape, b_layout)
-    else:
-        B = tma.make_tensor_descriptor(b, [K, N], [b_stride, 1], b_shape, b_layout)
-    C = tma.make_tensor_descriptor(c, [M, N], [c_stride, 1], [BM, PART], c_layout)
-    EXTRA, ACT = C, C  # where there is none, none is used
-    if extra is not None:
-        EXTRA = tma.make_tensor_descriptor(extra, [M, N], [c_stride, 1], [BM, PART], c_layout)
-    if act is not None:
-        ACT = tma.make_tensor_descriptor(act, [M, N], [c_stride, 1], [BM, PART], c_layout)
+    """``matmul_kernel`` for bf16 on sm_90: ``extra`` is pre where GELU is 1 or 2, else the residual. Matrices come as
+    descriptors (``Tiled``). ``stats`` (M, 2, columns of tiles) receives
+    the largest number of each row of a tile, in log2 units, and the sum of exp2(number - largest)."""
+    kind: gl.constexpr = a.dtype
+    EXTRA = c if extra is None else extra  # where there is none, none is used
+    ACT = c if act is None else act
     BUFFERS: gl.constexpr = 4 if act is None else 6
-    a_ring = gl.allocate_shared_memory(kind, [STAGES, a_shape[0], a_shape[1]], a_layout)
-    b_ring = gl.allocate_shared_memory(kind, [STAGES, b_shape[0], b_shape[1]], b_layout)
-    staging0 = gl.allocate_shared_memory(kind, [BUFFERS, BM, PART], c_layout)
-    staging1 = gl.allocate_shared_memory(kind, [BUFFERS, BM, PART], c_layout)
+    a_ring = gl.allocate_shared_memory(kind, [STAGES, a.block_shape[0], a.block_shape[1]], a.layout)
+    b_ring = gl.allocate_shared_memory(kind, [STAGES, b.block_shape[0], b.block_shape[1]], b.layout)
+    staging0 = gl.allocate_shared_memory(kind, [BUFFERS, BM, PART], c.layout)
+    staging1 = gl.allocate_shared_memory(kind, [BUFFERS, BM, PART], c.layout)
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     arrived = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
@@ -233,18 +236,21 @@ def hopper_matmul_kernel(
         mbarrier.init(turns.index(s), count=1)
     fence_async_shared()
 
-    bias_or_c = bias if bias is not None else c
-    sums_or_c = sums if sums is not None else c
+    bias_or_none = c if bias is None else bias
+    sums_or_none = c if sums is None else sums
+    stats_or_none = c if stats is None else stats
     tiles_m, tiles_n, steps = gl.cdiv(M, BM), gl.cdiv(N, BN), gl.cdiv(K, BK)
     gl.warp_specialize(
         [
-            (consume, (0, C, EXTRA, ACT, bias_or_c, sums_or_c, a_ring, b_ring, staging0, full, empty, arrived.index(0),
-                       turns, N, tiles_m, tiles_n, steps, extra is not None, act is not None, bias is not None,
-                       sums is not None, A_T, B_T, GELU, STAGES, GROUP, PROGRAMS)),
-            (consume, (1, C, EXTRA, ACT, bias_or_c, sums_or_c, a_ring, b_ring, staging1, full, empty, arrived.index(1),
-                       turns, N, tiles_m, tiles_n, steps, extra is not None, act is not None, bias is not None,
-                       sums is not None, A_T, B_T, GELU, STAGES, GROUP, PROGRAMS)),
-            (produce, (A, B, a_ring, b_ring, full, empty, tiles_m, tiles_n, steps,
+            (consume, (0, c, EXTRA, ACT, bias_or_none, sums_or_none, stats_or_none, a_ring, b_ring, staging0, full,
+                       empty, arrived.index(0), turns, M, N, tiles_m, tiles_n, steps, extra is not None,
+                       act is not None, bias is not None, sums is not None, stats is not None, A_T, B_T, GELU,
+                       STAGES, GROUP, PROGRAMS)),
+            (consume, (1, c, EXTRA, ACT, bias_or_none, sums_or_none, stats_or_none, a_ring, b_ring, staging1, full,
+                       empty, arrived.index(1), turns, M, N, tiles_m, tiles_n, steps, extra is not None,
+                       act is not None, bias is not None, sums is not None, stats is not None, A_T, B_T, GELU,
+                       STAGES, GROUP, PROGRAMS)),
+            (produce, (a, b, a_ring, b_ring, full, empty, tiles_m, tiles_n, steps,
                        A_T, B_T, STAGES, GROUP, PROGRAMS)),
         ],
         [4, 1],

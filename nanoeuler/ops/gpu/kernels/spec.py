@@ -53,11 +53,39 @@ class Target:
 
 
 @dataclass(frozen=True)
+class Tiled:
+    """A matrix as the tensor memory accelerator sees it: ``rows`` of ``columns`` numbers, ``stride`` apart, in tiles.
+
+    The kernel gets a *descriptor* of it, 128 bytes that the host makes. (A kernel could make it itself; but it would
+    have to write it to memory and make sure that the copy engine sees it, before its first load.)
+    """
+
+    array: Array
+    rows: int
+    columns: int
+    stride: int
+    tile: tuple[int, int]
+
+    @property
+    def type(self) -> str:
+        """Gluon's name for it: dtype, tile, and how a tile's rows are shuffled in shared memory, so that neither the
+        copy engine nor the tensor cores meet a bank twice.
+
+        >>> from types import SimpleNamespace
+        >>> Tiled(SimpleNamespace(dtype="bf16"), 5, 40, 40, (64, 128)).type
+        'tensordesc<bf16[64,128],NVMMASharedLayout(swizzle_byte_width=128,element_bitwidth=16,rank=2)>'
+        """
+        size = DTYPES[self.array.dtype]
+        layout = f"swizzle_byte_width={min(128, self.tile[1] * size)},element_bitwidth={8 * size},rank=2"
+        return f"tensordesc<{self.array.dtype}[{self.tile[0]},{self.tile[1]}],NVMMASharedLayout({layout})>"
+
+
+@dataclass(frozen=True)
 class Launch:
     """One kernel launch: all that is needed to compile it and to run it."""
 
     fn: Any  # the @triton.jit function
-    args: dict[str, Any]  # run-time arguments in the order of fn's parameters: Array, int or float
+    args: dict[str, Any]  # run-time arguments in the order of fn's parameters: Array, Tiled, int or float
     constexprs: dict[str, Any]  # values that are compiled in; an absent (None) array is one of them
     grid: tuple[int, int, int]
     num_warps: int = 4
@@ -79,7 +107,7 @@ class Launch:
         return {
             (order.index(name),): [["tt.divisibility", 16]]
             for name, value in self.args.items()
-            if not isinstance(value, float) and getattr(value, "ptr", value) % 16 == 0
+            if not isinstance(value, (float, Tiled)) and getattr(value, "ptr", value) % 16 == 0
         }
 
 
@@ -112,6 +140,8 @@ def type_name(value: Any) -> str:
     >>> type_name(3), type_name(2**40), type_name(0.5)
     ('i32', 'i64', 'fp32')
     """
+    if isinstance(value, Tiled):
+        return value.type
     if isinstance(value, float):
         return "fp32"
     if isinstance(value, int):

@@ -1,8 +1,8 @@
 """Launching: from a description of a kernel call to a call of ``cuLaunchKernel``.
 
 The driver takes a kernel's arguments as a table of addresses, one for each parameter, and copies as many bytes from
-each as the kernel's binary says. So every argument gets an 8-byte slot, and a loaded kernel keeps its slots and its
-table from call to call: a launch only fills in the values.
+each as the kernel's binary says. So every argument gets a slot of 8 bytes, a tensor descriptor one of 128, and a loaded
+kernel keeps its slots and its table from call to call: a launch only fills in the values.
 
 After its own parameters, a kernel that Triton compiled takes two more: scratch memory (for tensor descriptors that it
 makes itself), and a buffer for profiling.
@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from nanoeuler.ops.gpu.kernels.spec import Tiled
 from nanoeuler.ops.gpu.runtime.compiler import Binary, Source, compile_all
 from nanoeuler.ops.gpu.runtime.driver import CudaError, Device
-from nanoeuler.ops.gpu.runtime.memory import DeviceArray, Memory
+from nanoeuler.ops.gpu.runtime.memory import ITEM_BYTES, DeviceArray, Memory
 
 WARP = 32  # threads
 
@@ -38,16 +39,19 @@ class Kernel:
         if self.shared > 48 << 10:  # more than this a kernel must ask for
             attribute = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             cuda.cuFuncSetAttribute(self.function, attribute, self.shared)
+        self.tiles = [entry["block_size"] for entry in meta.get("tensordesc_meta") or []]  # of each descriptor
         self.slots: Any = None
         self.table: Any = None
 
-    def fill(self, values: list[int]) -> int:
-        """Put ``values`` (64 bits each) into the slots; the address of the table that points to them."""
+    def fill(self, values: list[int | bytes]) -> int:
+        """Put ``values`` (64 bits each, or bytes) into the slots; the address of the table that points to them."""
         if self.slots is None:
-            self.slots = (ctypes.c_uint64 * len(values))()
+            sizes = [len(value) if isinstance(value, bytes) else 8 for value in values]
+            self.slots = (ctypes.c_uint8 * sum(sizes))()
             first = ctypes.addressof(self.slots)
-            self.table = (ctypes.c_void_p * len(values))(*(first + 8 * i for i in range(len(values))))
-        self.slots[:] = values
+            self.table = (ctypes.c_void_p * len(values))(*(first + sum(sizes[:i]) for i in range(len(values))))
+        parts = [value if isinstance(value, bytes) else value.to_bytes(8, "little") for value in values]
+        ctypes.memmove(self.slots, b"".join(parts), len(self.slots))
         return ctypes.addressof(self.table)
 
 
@@ -59,6 +63,8 @@ def describe(value: Any) -> tuple[str, bool, int]:
     >>> describe(DeviceArray(4096, (2,), "bf16"))
     ('*bf16', True, 4096)
     """
+    if isinstance(value, Tiled):
+        return value.type, False, 0  # what is passed depends on the kernel: see ``descriptor``
     if isinstance(value, bool):
         return "i1", False, int(value)
     if isinstance(value, int):
@@ -67,6 +73,41 @@ def describe(value: Any) -> tuple[str, bool, int]:
     if isinstance(value, float):
         return "fp32", False, int.from_bytes(struct.pack("<f", value), "little")
     return "*" + value.dtype, value.ptr % 16 == 0, value.ptr
+
+
+def descriptor(device: Device, what: Tiled, box: list[int]) -> list[int | bytes]:
+    """What a kernel takes for a :class:`Tiled`: a tensor map for copies of ``box`` (rows, columns), shape, strides.
+
+    (NVIDIA, CUDA Driver API, "Tensor Map Object Management".) Dimensions are listed from the innermost out.
+    """
+    cuda, size = device.cuda, ITEM_BYTES[what.array.dtype]
+    kind = {"bf16": "BFLOAT16", "fp32": "FLOAT32"}[what.array.dtype]
+    swizzle = min(128, what.tile[1] * size)
+
+    def option(kind: str, name: str) -> Any:
+        return getattr(getattr(cuda, f"CUtensorMap{kind}"), f"CU_TENSOR_MAP_{name}")
+
+    made = cuda.cuTensorMapEncodeTiled(
+        option("DataType", f"DATA_TYPE_{kind}"), 2, what.array.ptr,
+        [cuda.cuuint64_t(n) for n in (what.columns, what.rows)], [cuda.cuuint64_t(what.stride * size)],
+        [cuda.cuuint32_t(n) for n in (box[1], box[0])], [cuda.cuuint32_t(1)] * 2,
+        option("Interleave", "INTERLEAVE_NONE"), option("Swizzle", f"SWIZZLE_{swizzle}B"),
+        option("L2promotion", "L2_PROMOTION_L2_128B"), option("FloatOOBfill", "FLOAT_OOB_FILL_NONE"),
+    )  # fmt: skip
+    return [ctypes.string_at(int(made.getPtr()), 128), what.rows, what.columns, what.stride, 1]
+
+
+def source_of(call: Any, sm: int) -> Source:
+    """What the machine code for ``call`` (a ``Launch``) is made from."""
+    described = [describe(value) for value in call.args.values()]
+    return Source(
+        call.fn,
+        tuple((name, kind) for name, (kind, _, _) in zip(call.args, described)),
+        tuple(i for i, (_, aligned, _) in enumerate(described) if aligned),
+        tuple(call.constexprs.items()),
+        (("num_warps", call.num_warps), ("num_stages", call.num_stages)),
+        sm,
+    )
 
 
 class Launcher:
@@ -92,15 +133,19 @@ class Launcher:
         kernel = self._kernels.get(key)
         x, y, z = call.grid
         if self._planned is not None:
-            source, programs = self._planned.get(key) or (None if kernel else self._source(call, described), 0)
+            source, programs = self._planned.get(key) or (None if kernel else source_of(call, self.device.sm), 0)
             self._planned[key] = source, max(programs, x * y * z)
             return
         if kernel is None:
-            kernel = self._load({key: self._source(call, described)})[key]
+            kernel = self._load({key: source_of(call, self.device.sm)})[key]
         if self.on_launch is not None:
             self.on_launch(kernel.name, call)
         scratch = self._scratch_for(kernel.scratch_bytes * x * y * z)
-        table = kernel.fill([*(bits for _, _, bits in described), scratch, 0])
+        boxes = iter(kernel.tiles)
+        values: list[int | bytes] = []
+        for value, (_, _, bits) in zip(call.args.values(), described):
+            values += descriptor(self.device, value, next(boxes)) if isinstance(value, Tiled) else [bits]
+        table = kernel.fill([*values, scratch, 0])
         code = self.device.cuda.bindings.cuLaunchKernel(
             kernel.function, x, y, z, kernel.threads, 1, 1, kernel.shared, self.device.stream, table, 0
         )[0]
@@ -119,16 +164,6 @@ class Launcher:
             self._planned = None
         self._load({key: source for key, (source, _) in planned.items() if source is not None})
         self._scratch_for(max((self._kernels[key].scratch_bytes * n for key, (_, n) in planned.items()), default=0))
-
-    def _source(self, call: Any, described: list[tuple[str, bool, int]]) -> Source:
-        return Source(
-            call.fn,
-            tuple((name, kind) for name, (kind, _, _) in zip(call.args, described)),
-            tuple(i for i, (_, aligned, _) in enumerate(described) if aligned),
-            tuple(call.constexprs.items()),
-            (("num_warps", call.num_warps), ("num_stages", call.num_stages)),
-            self.device.sm,
-        )
 
     def _load(self, sources: dict[Any, Source]) -> dict[Any, Kernel]:
         binaries = compile_all(sources.values())
