@@ -74,7 +74,8 @@ class GpuOps:
         self.target = Target(self.device.sm, self.device.n_sm)
         self._scratch: dict[str, DeviceArray] = {}
         self._recorded: list[DeviceArray] = []  # scratch that a recorded step has the address of
-        self._pairs = False  # whether gradients of weights may wait: see ``pairing``
+        self._fuses = False  # whether operations may wait for the next one: see ``fusing``
+        self._linear: tuple[DeviceArray, DeviceArray, DeviceArray, DeviceArray] | None = None  # out, x, weight, bias
         self._waiting: list[tuple[DeviceArray, DeviceArray, DeviceArray, bool]] = []  # dweight, x, dout, accumulate
 
     # ---- memory -------------------------------------------------------------------------------------
@@ -99,30 +100,39 @@ class GpuOps:
 
     def _run(self, launches: Iterable[Launch], *writes: DeviceArray) -> None:
         """``writes``: all that the launches write, if they may overtake gradients of weights that wait."""
+        self._settle_linear()
         if self._waiting and not (writes and not any(overlap(a, b) for a in writes for b in self._awaited())):
-            self._settle()
+            self._settle_weights()
         for launch in launches:
             self.runtime.launch(launch)
 
     @contextmanager
-    def pairing(self) -> Iterator[None]:
-        """Inside, the gradient of a layer's weight may wait for that of the next layer, to be computed with it.
+    def fusing(self) -> Iterator[None]:
+        """Inside, some operations wait for the next one, to be computed with it:
 
-        It waits as long as what it is computed from is not overwritten. Two together fill a GPU better than one.
+        - a linear layer, whose result may be added to the residual stream at once;
+        - the gradient of a layer's weight, since those of two layers fill a GPU better than one, as long as what it is
+          computed from is not overwritten.
         """
-        self._pairs = True
+        self._fuses = True
         try:
             yield
-            self._settle()
+            self._run([])
         finally:
-            self._pairs = False
+            self._fuses, self._linear = False, None
             self._waiting.clear()
+
+    def _settle_linear(self) -> None:
+        """Launch the linear layer that waits."""
+        if self._linear is not None:
+            waiting, self._linear = self._linear, None
+            self._run(lin.linear(*waiting, target=self.target), waiting[0])
 
     def _awaited(self) -> Iterator[DeviceArray]:
         for dweight, x, dout, _ in self._waiting:
             yield from (dweight, x, dout)
 
-    def _settle(self) -> None:
+    def _settle_weights(self) -> None:
         """Launch the gradients of weights that wait."""
         if not self._waiting:
             return
@@ -189,6 +199,13 @@ class GpuOps:
         weight: DeviceArray,
         bias: DeviceArray,
     ) -> None:
+        waiting, dense = self._linear, (mean, rstd, residual, weight, bias)
+        if waiting is not None and (waiting[0].ptr, waiting[0].shape) == (delta.ptr, delta.shape):
+            self._linear = None  # its result is added to x by the product itself, and delta never written
+            _, inputs, *parameters = waiting
+            self._run(lin.linear(residual, inputs, *parameters, residual=x, target=self.target))
+            self._run(ln.layernorm(out, *dense, target=self.target))
+            return
         self._run(ln.layernorm(out, mean, rstd, x, weight, bias, delta, residual, target=self.target))
 
     def layernorm_backward(
@@ -219,6 +236,10 @@ class GpuOps:
         bias: DeviceArray,
         pre_gelu: DeviceArray | None = None,
     ) -> None:
+        self._settle_linear()
+        if self._fuses and pre_gelu is None:
+            self._linear = out, x, weight, bias
+            return
         self._run(lin.linear(out, x, weight, bias, pre_gelu, target=self.target))
 
     def linear_backward(
@@ -241,10 +262,10 @@ class GpuOps:
         written = [a for a in (dx, dbias, again, dx_sum) if a is not None]
         self._run(lin.linear_backward(*arrays, bool(accumulate), dx_sum, target=self.target), *written)
         if self._waiting and (any(overlap(dweight, a) for a in self._awaited()) or self._waiting[0][3] != accumulate):
-            self._settle()
+            self._settle_weights()
         self._waiting.append((dweight, x, dout, bool(accumulate)))
-        if not self._pairs or len(self._waiting) == 2:
-            self._settle()
+        if not self._fuses or len(self._waiting) == 2:
+            self._settle_weights()
 
     def logits(self, out: DeviceArray, x: DeviceArray, wte: DeviceArray) -> None:
         if not x.contiguous:

@@ -112,8 +112,8 @@ class RecordedStep:
         c, model, ops, a = self.config, self.model, self.ops, self._activations
         n = c.grad_accum * self.B * self.T  # all targets count: training batches have no padding
         dropout = (model.config.dropout, DeviceSeed(self._seed))
-        model.forward(a, *dropout)
-        with ops.pairing():
+        with ops.fusing():
+            model.forward(a, *dropout)
             model.backward(a, 1.0 / n, *dropout, accumulate)
         ops.sum_losses(self._loss, a.losses, 1.0 / n, accumulate)
         if not update:
