@@ -177,7 +177,10 @@ def consume(
             if HAS_SUMS:
                 gl.store(sums + m * N + column + lanes, gl.sum(v, 0), mask=column + lanes < N)
             if HAS_STATS:
-                most, total = add_exponentials(most, total, v.to(C.dtype).to(gl.float32), column + lanes < N)
+                z = v
+                if column + PART > N:
+                    z = gl.where(gl.expand_dims(column + lanes < N, 0), v, -1e30)
+                most, total = add_exponentials(most, total, z)
             if not LOADS:
                 tma.store_wait(3)  # four buffers in turn: this one's last copy out was four copies ago
             put(C, [row, column], staging.index(2 * (part % 2) + 1 if GELU == 1 else part), v)
@@ -191,12 +194,11 @@ def consume(
 
 
 @gluon.jit
-def add_exponentials(most, total, z, inside):
-    """The largest number of each row so far, and the sum of exp(number - largest), with those of ``z`` that count."""
-    z = gl.where(gl.expand_dims(inside, 0), z, -1e30) * LOG2_E
-    new = gl.maximum(most, gl.max(z, 1))
-    total = total * gl.exp2(most - new) + gl.sum(gl.exp2(z - gl.expand_dims(new, 1)), 1)
-    return new, total
+def add_exponentials(most, total, z):
+    """The largest number of each row so far, and the sum of exp2(number - largest), both in log2 units, with z's."""
+    new = gl.maximum(most, gl.max(z, 1) * LOG2_E)
+    powers = gl.exp2(z * LOG2_E - gl.expand_dims(new, 1))
+    return new, total * gl.exp2(most - new) + gl.sum(powers, 1)
 
 
 @gluon.jit
