@@ -95,8 +95,10 @@ def matmul(
     M, K = (a.shape[1], a.shape[0]) if a_t else (a.shape[0], a.shape[1])
     K, N = inner or K, columns or c.shape[1]
     M = min(M, c.shape[0])
-    plain = bias is None and residual is None and sums is None and stats is None and not gelu and scratch is not None
+    plain = bias is None and residual is None and sums is None and stats is None and not gelu
     cut = tiles or tiles_for(M, N, K, a.dtype, target, plain, gelu)
+    if cut.schedule == "stream" and scratch is None:
+        cut = replace(cut, schedule="tiles")
     tma = target.has_tma and all(fits_tma(array) for array in (a, b, c))
     inputs = {
         "a": a,
