@@ -9,13 +9,13 @@ Scratch memory grows to what the largest operation so far needed; kernels run on
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from nanoeuler.ops.gpu.fusing import Fusing
 from nanoeuler.ops.gpu.kernels import attention as att
 from nanoeuler.ops.gpu.kernels import classifier as cls
 from nanoeuler.ops.gpu.kernels import dropout as drp
@@ -25,7 +25,7 @@ from nanoeuler.ops.gpu.kernels import linear as lin
 from nanoeuler.ops.gpu.kernels import matmul as mm
 from nanoeuler.ops.gpu.kernels import optimizer as opt
 from nanoeuler.ops.gpu.kernels import totals
-from nanoeuler.ops.gpu.kernels.spec import Launch, Target
+from nanoeuler.ops.gpu.kernels.spec import Target
 from nanoeuler.ops.gpu.runtime.driver import Device, open_device
 from nanoeuler.ops.gpu.runtime.launch import Launcher
 from nanoeuler.ops.gpu.runtime.memory import DeviceArray, Memory
@@ -59,7 +59,7 @@ def open_runtime() -> Runtime:
     return Runtime(open_device())
 
 
-class GpuOps:
+class GpuOps(Fusing):
     """bfloat16 (``gpu``) or float32 (``gpu-fp32``) on an NVIDIA GPU; see ``ops/table.py`` for what each operation does.
 
     Raises UserError where there is no GPU, no driver, or a package is missing.
@@ -74,9 +74,7 @@ class GpuOps:
         self.target = Target(self.device.sm, self.device.n_sm)
         self._scratch: dict[str, DeviceArray] = {}
         self._recorded: list[DeviceArray] = []  # scratch that a recorded step has the address of
-        self._fuses = False  # whether operations may wait for the next one: see ``fusing``
-        self._linear: tuple[DeviceArray, DeviceArray, DeviceArray, DeviceArray] | None = None  # out, x, weight, bias
-        self._waiting: list[tuple[DeviceArray, DeviceArray, DeviceArray, bool]] = []  # dweight, x, dout, accumulate
+        super().__init__()
 
     # ---- memory -------------------------------------------------------------------------------------
     def empty(self, shape: tuple[int, ...], dtype: Any = None) -> DeviceArray:
@@ -97,53 +95,6 @@ class GpuOps:
     def planning(self) -> AbstractContextManager[None]:
         """Inside, operations compute nothing; afterwards all that they need is compiled and allocated."""
         return self.runtime.launch.planning()
-
-    def _run(self, launches: Iterable[Launch], *writes: DeviceArray) -> None:
-        """``writes``: all that the launches write, if they may overtake gradients of weights that wait."""
-        self._settle_linear()
-        if self._waiting and not (writes and not any(overlap(a, b) for a in writes for b in self._awaited())):
-            self._settle_weights()
-        for launch in launches:
-            self.runtime.launch(launch)
-
-    @contextmanager
-    def fusing(self) -> Iterator[None]:
-        """Inside, some operations wait for the next one, to be computed with it:
-
-        - a linear layer, whose result may be added to the residual stream at once;
-        - the gradient of a layer's weight, since those of two layers fill a GPU better than one, as long as what it is
-          computed from is not overwritten.
-        """
-        self._fuses = True
-        try:
-            yield
-            self._run([])
-        finally:
-            self._fuses, self._linear = False, None
-            self._waiting.clear()
-
-    def _settle_linear(self) -> None:
-        """Launch the linear layer that waits."""
-        if self._linear is not None:
-            waiting, self._linear = self._linear, None
-            self._run(lin.linear(*waiting, target=self.target), waiting[0])
-
-    def _awaited(self) -> Iterator[DeviceArray]:
-        for dweight, x, dout, _ in self._waiting:
-            yield from (dweight, x, dout)
-
-    def _settle_weights(self) -> None:
-        """Launch the gradients of weights that wait."""
-        if not self._waiting:
-            return
-        products, accumulate = [w[:3] for w in self._waiting], self._waiting[0][3]
-        self._waiting.clear()
-        scratch = self._space("sums", max(self._weight_scratch(x, dout) for _, x, dout in products))
-        for launch in lin.weight_gradients(products, scratch, accumulate, target=self.target):
-            self.runtime.launch(launch)
-
-    def _weight_scratch(self, x: DeviceArray, dout: DeviceArray) -> int:
-        return lin.linear_backward_scratch(x.shape[0], x.shape[1], dout.shape[1], self.dtype, self.target)
 
     def _space(self, name: str, n: int, dtype: str = "fp32") -> DeviceArray:
         """Scratch of at least ``n`` elements."""
@@ -199,12 +150,8 @@ class GpuOps:
         weight: DeviceArray,
         bias: DeviceArray,
     ) -> None:
-        waiting, dense = self._linear, (mean, rstd, residual, weight, bias)
-        if waiting is not None and (waiting[0].ptr, waiting[0].shape) == (delta.ptr, delta.shape):
-            self._linear = None  # its result is added to x by the product itself, and delta never written
-            _, inputs, *parameters = waiting
-            self._run(lin.linear(residual, inputs, *parameters, residual=x, target=self.target))
-            self._run(ln.layernorm(out, *dense, target=self.target))
+        if self._add_linear(residual, x, delta):  # the product that makes delta adds x to it: one pass less
+            self._run(ln.layernorm(out, mean, rstd, residual, weight, bias, target=self.target))
             return
         self._run(ln.layernorm(out, mean, rstd, x, weight, bias, delta, residual, target=self.target))
 
@@ -236,9 +183,7 @@ class GpuOps:
         bias: DeviceArray,
         pre_gelu: DeviceArray | None = None,
     ) -> None:
-        self._settle_linear()
-        if self._fuses and pre_gelu is None:
-            self._linear = out, x, weight, bias
+        if pre_gelu is None and self._wait_linear(out, x, weight, bias):
             return
         self._run(lin.linear(out, x, weight, bias, pre_gelu, target=self.target))
 
@@ -261,11 +206,7 @@ class GpuOps:
         arrays = (dx, dbias, dout, weight, scratch, pre_gelu, again)
         written = [a for a in (dx, dbias, again, dx_sum) if a is not None]
         self._run(lin.linear_backward(*arrays, bool(accumulate), dx_sum, target=self.target), *written)
-        if self._waiting and (any(overlap(dweight, a) for a in self._awaited()) or self._waiting[0][3] != accumulate):
-            self._settle_weights()
-        self._waiting.append((dweight, x, dout, bool(accumulate)))
-        if not self._fuses or len(self._waiting) == 2:
-            self._settle_weights()
+        self._weight_gradient(dweight, x, dout, bool(accumulate))
 
     def logits(self, out: DeviceArray, x: DeviceArray, wte: DeviceArray) -> None:
         if not x.contiguous:
@@ -399,11 +340,6 @@ class GpuOps:
         """:meth:`adamw` with :func:`step_numbers` in ``hyper`` (3,) and the gradient's factor in ``norm[1]``."""
         numbers = (n_decay, float(beta1), float(beta2), float(eps), float(weight_decay))
         self._run(opt.adamw(rounded, param, grad, m, v, hyper, norm, *numbers, target=self.target))
-
-
-def overlap(a: DeviceArray, b: DeviceArray) -> bool:
-    """Whether two arrays without gaps share memory."""
-    return a.ptr < b.ptr + b.nbytes and b.ptr < a.ptr + a.nbytes
 
 
 def step_numbers(step: int, lr: float, beta1: float, beta2: float) -> tuple[float, float, float]:

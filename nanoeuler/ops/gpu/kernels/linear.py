@@ -9,6 +9,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from nanoeuler.ops.gpu.kernels import weight_gradient as wg
 from nanoeuler.ops.gpu.kernels.matmul import fits_tma, matmul, matmul_scratch, sums_rows, tiles_for
 from nanoeuler.ops.gpu.kernels.reductions import column_sums, column_sums_scratch, sum_partials
@@ -61,7 +63,7 @@ def linear_backward(
 
 
 def weight_gradients(
-    products: list[tuple[Array, Array, Array]], scratch: Array, accumulate: bool = False, *, target: Target
+    products: Sequence[tuple[Array, Array, Array]], scratch: Array, accumulate: bool = False, *, target: Target
 ) -> list[Launch]:
     """``dweight (+)= x.T @ dout`` for one or two (dweight, x, dout) with the same number of rows."""
     arrays = [array for product in products for array in product]

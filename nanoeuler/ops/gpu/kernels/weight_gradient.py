@@ -21,6 +21,8 @@ a cycle out of L2, where tiles of 128 x 128 would need 64.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import triton
 import triton.language as tl
 from triton.experimental import gluon
@@ -259,13 +261,14 @@ def weight_gradients_scratch(target: Target) -> int:
 
 
 def weight_gradients(
-    products: list[tuple[Array, Array, Array]], scratch: Array, accumulate: bool, *, target: Target
+    products: Sequence[tuple[Array, Array, Array]], scratch: Array, accumulate: bool, *, target: Target
 ) -> list[Launch]:
     """``c (+)= a^T b`` for one or two (c (M, N) fp32, a (K, M) bf16, b (K, N) bf16), all with the same K. For sm_90."""
-    (c0, a0, b0), (c1, a1, b1) = (*products, (None, None, None))[:2]
+    c0, a0, b0 = products[0]
+    c1, a1, b1 = products[1] if len(products) == 2 else (None, None, None)
     K, M0 = a0.shape
     N0, M1, N1 = b0.shape[1], a1.shape[1] if a1 else 0, b1.shape[1] if b1 else 0
-    cut, whole, share, segments = cut_tiles([(c.shape[0], c.shape[1]) for c, _, _ in products], K, target)
+    cut, whole, share, segments = cut_tiles([(a.shape[1], b.shape[1]) for _, a, b in products], K, target)
     shared = {"c0": c0, "c1": c1, "partial": scratch, "M0": M0, "N0": N0, "M1": M1, "N1": N1, "K": K, "share": share}
     shared |= {"ACCUMULATE": accumulate, "SEGMENTS": segments, "GROUP": GROUP}
     programs = target.multiprocessors
