@@ -86,6 +86,7 @@ class RecordedStep:
             self.model.held = self._activations
             self._record_all(lambda *which: self._graphs.append(Graph(self.ops.device, lambda: self._batch(*which))))
         except OutOfMemory as error:
+            error.__traceback__ = None  # the functions in which it happened hold arrays
             self._give_back()
             raise _with_plan(error, self) from None
 
