@@ -29,7 +29,7 @@ class FakeCuda:
     def __init__(self, memory=1 << 20, sm=90, gpus=1, init=Result.CUDA_SUCCESS):
         self.memory, self.sm, self.gpus, self.init = memory, sm, gpus, init
         self.blocks, self.pinned, self.calls, self.launches = {}, {}, [], []
-        self.recording = None
+        self.recording, self.freed_while_recording = None, 0
 
     def do(self, action):
         """Run ``action`` now, or while a graph is captured, at each of its replays."""
@@ -75,7 +75,12 @@ class FakeCuda:
         return sum(n_bytes for _, n_bytes in self.blocks.values())
 
     def cuMemFreeAsync(self, address, stream):
-        del self.blocks[address]
+        return self.free(self.blocks, address)
+
+    def free(self, blocks, address):
+        if self.recording is not None:  # a real driver then lets the capture fail
+            self.freed_while_recording += 1
+        del blocks[address]
         return (Result.CUDA_SUCCESS,)
 
     def cuMemGetInfo(self):
@@ -85,8 +90,7 @@ class FakeCuda:
         return Result.CUDA_SUCCESS, _take(self.pinned, n_bytes)
 
     def cuMemFreeHost(self, address):
-        del self.pinned[address]
-        return (Result.CUDA_SUCCESS,)
+        return self.free(self.pinned, address)
 
     def cuMemsetD8Async(self, address, value, n_bytes, stream):
         return self.do(lambda: ctypes.memset(address, value, n_bytes))

@@ -135,15 +135,37 @@ def test_a_failed_capture_ends_the_capture(launcher):
 
 def test_no_garbage_is_collected_while_a_graph_is_captured(launcher):
     """What it gives back, such as memory of an earlier run, would end the capture."""
-    seen = []
-    Graph(launcher.device, lambda: seen.append(gc.isenabled()))
-    assert seen == [False] and gc.isenabled()
-    with pytest.raises(ZeroDivisionError):
-        Graph(launcher.device, lambda: 1 / 0)
-    assert gc.isenabled()
-    gc.disable()
+    cuda = launcher.device.cuda.bindings
+
+    held = [launcher.memory.zeros((8,), "fp32"), launcher.device.pinned((8,), np.float32)]
+
+    def record():
+        while held:
+            cycle = [held.pop()]
+            cycle.append(cycle)  # only the collector can free it
+        for _ in range(2000):  # enough for the collector to start, if it could
+            cycle = []
+            cycle.append(cycle)
+
+    threshold = gc.get_threshold()
+    gc.set_threshold(10)
+    try:
+        Graph(launcher.device, record)
+    finally:
+        gc.set_threshold(*threshold)
+    assert cuda.freed_while_recording == 0
+    gc.collect()
+    assert cuda.used == 0 and not cuda.pinned
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_capture_leaves_the_collector_as_it_was(launcher, enabled):
+    (gc.enable if enabled else gc.disable)()
     try:
         Graph(launcher.device, lambda: None)
-        assert not gc.isenabled()
+        assert gc.isenabled() == enabled
+        with pytest.raises(ZeroDivisionError):
+            Graph(launcher.device, lambda: 1 / 0)
+        assert gc.isenabled() == enabled
     finally:
         gc.enable()

@@ -1,5 +1,6 @@
 """The plan's figures for a GPU against what a recorded step allocates, and what is said when it does not fit."""
 
+import gc
 from contextlib import nullcontext
 
 import pytest
@@ -41,8 +42,9 @@ def step(monkeypatch):
     monkeypatch.setattr(scratch, "_target_here", lambda: target)
     monkeypatch.setattr("nanoeuler.ops.gpu.runtime.driver.load_bindings", lambda: None)
 
-    def run(config, B, T, memory=1 << 28, recompute="auto"):
+    def run(config, B, T, memory=1 << 28, recompute="auto", others=0):
         runtime = Runtime(Device(FakeCuda(memory)))
+        runtime.others = runtime.memory.empty((others,), "u8")
         runtime.launch = Idle()
         monkeypatch.setattr(nanoeuler.model.gpt, "get_engine", lambda name: GpuOps(name, runtime))
         model = GPT(config, "gpu", recompute=recompute)
@@ -78,6 +80,29 @@ def test_without_room_the_error_says_what_would_fit(step, monkeypatch):
     step(CONFIG, largest, 96, memory + 1024)
     with pytest.raises(UserError, match=f"batch_size {largest} fits"):
         step(CONFIG, largest + 1, 96, memory)
+
+
+def test_what_others_in_this_process_hold_does_not_count_as_free(step, monkeypatch):
+    monkeypatch.setattr(planning, "PROGRAM_BYTES", {"gpu": 0})
+    monkeypatch.setattr(planning, "CONTEXT_BYTES", 0)
+    words = r"and 0\.01 of the GPU's 0\.02 are free: batch_size (\d+) fits"
+    with pytest.raises(UserError, match=words) as caught:
+        step(CONFIG, 64, 96, 16 << 20, others=8 << 20)
+    largest = int(str(caught.value).split("batch_size ")[1].split(" fits")[0])
+    step(CONFIG, largest, 96, (16 << 20) + 1024, others=8 << 20)
+    with pytest.raises(UserError, match=f"batch_size {largest} fits"):
+        step(CONFIG, largest + 1, 96, 16 << 20, others=8 << 20)
+
+
+def test_a_failed_step_leaves_no_memory_behind(step, monkeypatch):
+    monkeypatch.setattr(planning, "PROGRAM_BYTES", {"gpu": 0})
+    runtimes = []
+    true = Runtime.__init__
+    monkeypatch.setattr(Runtime, "__init__", lambda self, device: (true(self, device), runtimes.append(self))[0])
+    with pytest.raises(UserError, match="out of GPU memory"):
+        step(CONFIG, 64, 96, 8 << 20)
+    gc.collect()
+    assert runtimes[0].memory.live == 0
 
 
 def test_a_model_too_large_for_the_gpu_says_so(step):

@@ -28,16 +28,17 @@ class Graph:
         cuda = device.cuda
         collecting = gc.isenabled()
         gc.disable()
-        cuda.cuStreamBeginCapture(device.stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
         try:
-            record()
-        except BaseException:
-            cuda.bindings.cuStreamEndCapture(device.stream)  # leave the stream usable; its complaint is no news
-            raise
+            cuda.cuStreamBeginCapture(device.stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+            try:
+                record()
+            except BaseException:
+                cuda.bindings.cuStreamEndCapture(device.stream)  # leave the stream usable; its complaint is no news
+                raise
+            graph = cuda.cuStreamEndCapture(device.stream)
         finally:
             if collecting:
                 gc.enable()
-        graph = cuda.cuStreamEndCapture(device.stream)
         self.n_nodes = int(cuda.cuGraphGetNodes(graph, 0)[1])
         self._executable = cuda.cuGraphInstantiate(graph, 0)
         cuda.cuGraphDestroy(graph)
