@@ -26,7 +26,7 @@ from nanoeuler.ops.gpu.kernels.matmul import ROLES, Tiles
 from nanoeuler.ops.gpu.runtime.driver import CudaError
 from nanoeuler.ops.gpu.timing import Stopwatch
 
-LAYERS = ("c_attn", "attn c_proj", "c_fc", "mlp c_proj", "classifier")
+LAYERS = ("c_attn", "attn c_proj", "c_fc", "mlp c_proj", "weights", "classifier")
 PRODUCTS = {
     "128x256x64 s3": Tiles(128, 256, 64, 2, 1, 8, 3),
     "128x256x64 s4": Tiles(128, 256, 64, 2, 1, 8, 4),

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def main() -> None:
         if "kernels" in record and "ceilings" in record:
             print(*kernels(record), "", sep="\n")
         else:
-            steps.append((path.stem.removeprefix("train_gpu-").rsplit("-", 3)[0].replace("-", " "), record))
+            steps.append((re.sub(r"train_gpu-|-\d{4}-\d\d-\d\d.*", "", path.stem).replace("-", " "), record))
     if steps:
         print(*training(steps), sep="\n")
 

@@ -35,9 +35,9 @@ def linear_dx(new: Any, N: int, inner: int, outer: int) -> dict[str, Run]:
     return {"cuBLAS mm": lambda: torch.mm(g, w.t())}
 
 
-def linear_dw(new: Any, N: int, inner: int, outer: int) -> dict[str, Run]:
-    x, g = new(N, inner), new(N, outer)
-    return {"cuBLAS mm": lambda: torch.mm(x.t(), g)}
+def linear_dw(new: Any, N: int, shapes: list[list[int]]) -> dict[str, Run]:
+    pairs = [(new(N, inner), new(N, outer)) for inner, outer in shapes]
+    return {"cuBLAS mm, one by one": lambda: [torch.mm(x.t(), g) for x, g in pairs]}
 
 
 def logits(new: Any, N: int, C: int, V: int) -> dict[str, Run]:

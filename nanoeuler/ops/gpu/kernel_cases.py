@@ -1,7 +1,8 @@
 """Every kernel of a training step at a model's sizes, with its bytes and operations: what ``bench kernels`` times.
 
 A case is one operation of the table as a step calls it, or one part of it: the backward pass of a linear layer is two
-products, and the classifier is three products and a softmax. Its launches are what the engine makes of that call.
+products, and the classifier is three products and a softmax. Its launches are what the engine makes of that call, with
+operations ``fusing`` as in a step.
 
 Counted are the *least* bytes: each input read and each output written once, scratch and small vectors left out. So a
 kernel that reads something twice shows a smaller share of the bandwidth, as it should. Operations are those of the
@@ -108,6 +109,7 @@ def makers(ops: GpuOps, config: GPTConfig, B: int, T: int) -> dict[str, Maker]:
         "embedding": lambda new: _embedding(new, ops, config, B, T),
         "layer norm": lambda new: _norms(new, ops, config, N),
         **{name: partial(_linear, ops=ops, name=name, N=N, inner=i, outer=o) for name, (i, o) in layers.items()},
+        "weights": lambda new: _weights(new, ops, C, N),
         "attention": lambda new: _attention(new, ops, config, B, T),
         "classifier": lambda new: _classifier(new, ops, config, B, T),
         "update": lambda new: _update(new, ops, config),
@@ -151,30 +153,52 @@ def _norms(new: Source, ops: GpuOps, config: GPTConfig, N: int) -> list[Case]:
 
 
 def _linear(new: Source, ops: GpuOps, name: str, N: int, inner: int, outer: int) -> list[Case]:
-    """The three products of one linear layer, with what a block does in their epilogues."""
-    b, e = ops.storage.dtype_bytes, ops.storage.exact_bytes
-    into, out_of = name == "c_fc", name == "mlp c_proj"  # GELU
+    """A linear layer's product and the gradient of its input, with what a block does in their epilogues."""
+    b = ops.storage.dtype_bytes
+    into, out_of, added = name == "c_fc", name == "mlp c_proj", "c_proj" in name  # GELU, GELU, the residual stream
     x, weight, bias, out = new(N, inner), new(inner, outer), new(outer), new(N, outer)
     pre = new(N, outer) if into else new(N, inner) if out_of else None
-    with recorded(ops) as forward:
+    with recorded(ops) as forward, ops.fusing():
         ops.linear(out, x, weight, bias, pre_gelu=pre if into else None)
+        if added:  # by the product, if the layer norm that follows wants the sum
+            stream, normed, mean, rstd = new(N, outer), new(N, outer), new(N, exact=True), new(N, exact=True)
+            ops.add_layernorm(normed, mean, rstd, new(N, outer), stream, out, bias, bias)
+    if added:
+        forward.pop()
     dx, dweight, dout = new(N, inner), new(inner, outer, exact=True), new(N, outer)
     dx_sum = new(inner, exact=True) if out_of else None
+    again = out_of and "act" in recomputed(ops)
     with recorded(ops) as backward:
-        again = out_of and "act" in recomputed(ops)
         ops.linear_backward(dx, dweight, None, dout, x, weight, pre if out_of else None, dx_sum=dx_sum, x_again=again)
-    of_dx, of_dw = split(backward, dx, dx_sum)
+    of_dx, _ = split(backward, dx, dx_sum)
     flops, sizes = 2.0 * N * inner * outer, {"N": N, "inner": inner, "outer": outer}
     moved = (N * inner + inner * outer + N * outer) * b
-    cases = [
-        Case(f"{name}{' + GELU' if into else ''}", forward, moved + N * outer * b * into, flops,
-             {"op": "linear", **sizes}),
-        Case(f"{name} dx{' x GELU gradient + bias sums' if out_of else ''}{' + GELU' if again else ''}", of_dx,
-             moved + N * inner * b * (out_of + again), flops, {"op": "linear_dx", **sizes}),
-        Case(f"{name} dW", of_dw, (N * inner + N * outer) * b + inner * outer * e, flops,
-             {"op": "linear_dw", **sizes}),
-    ]  # fmt: skip
-    return [case for case in cases if case.launches]
+    extra = " + GELU" if into else " + residual" if added else ""
+    more = " x GELU gradient + bias sums" + (" + GELU" if again else "") if out_of else ""
+    return [
+        Case(name + extra, forward, moved + N * outer * b * (into + added), flops, {"op": "linear", **sizes}),
+        Case(f"{name} dx{more}", of_dx, moved + N * inner * b * (out_of + again), flops, {"op": "linear_dx", **sizes}),
+    ]
+
+
+def _weights(new: Source, ops: GpuOps, C: int, N: int) -> list[Case]:
+    """The gradients of weights, which a step makes two at a time, where ``fusing`` lets the first wait."""
+    b, e, cases = ops.storage.dtype_bytes, ops.storage.exact_bytes, []
+    for names, shapes in (
+        ("mlp c_proj dW and c_fc dW", ((4 * C, C), (C, 4 * C))),
+        ("attn c_proj dW and c_attn dW", ((C, C), (C, 3 * C))),
+    ):
+        inputs = []
+        with recorded(ops) as launches, ops.fusing():
+            for inner, outer in shapes:
+                dx, x, dout, weight = new(N, inner), new(N, inner), new(N, outer), new(inner, outer)
+                ops.linear_backward(dx, new(inner, outer, exact=True), None, dout, x, weight)
+                inputs.append(dx)
+        weights = sum(inner * outer for inner, outer in shapes)
+        rows = sum(inner + outer for inner, outer in shapes)
+        peer = {"op": "linear_dw", "N": N, "shapes": shapes}
+        cases.append(Case(names, split(launches, *inputs)[1], N * rows * b + weights * e, 2.0 * N * weights, peer))
+    return cases
 
 
 def _attention(new: Source, ops: GpuOps, config: GPTConfig, B: int, T: int) -> list[Case]:
