@@ -57,3 +57,17 @@ def test_a_saved_generator_writes_the_same(tmp_path, kind):
     assert [again.generate("the", max_new_tokens=9, seed=s)[0].text for s in (1, 2)] == [
         generator.generate("the", max_new_tokens=9, seed=s)[0].text for s in (1, 2)
     ]
+
+
+def test_weights_of_8_bits_are_saved_as_they_are(tmp_path):
+    tokenizer = ne.CharTokenizer.train("abcdefgh")
+    config = ne.GPTConfig(vocab_size=tokenizer.n_vocab, block_size=16, n_layer=1, n_head=2, n_embd=64)
+    generator = ne.Generator(ne.GPT(config, seed=3), tokenizer)
+    generator.save_pretrained(tmp_path / "float")
+    small = ne.Generator.from_pretrained(tmp_path / "float", weights="int8")
+    small.save_pretrained(tmp_path / "int8")
+    again = ne.Generator.from_pretrained(tmp_path / "int8")
+    assert (
+        again.generate("abc", seed=1, max_new_tokens=9)[0].text
+        == small.generate("abc", seed=1, max_new_tokens=9)[0].text
+    )

@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Literal
 
 from nanoeuler.errors import UserError
+from nanoeuler.formats.int8_folder import save_int8
 from nanoeuler.inference.batch import Batch
 from nanoeuler.inference.decoder import Decoder, Source, open_decoder, prepare
 from nanoeuler.inference.pretrained import find_model_folder, load_model, tokenizer_of
+from nanoeuler.inference.quantize import Int8Weights
 from nanoeuler.inference.sampling import SamplingConfig
 from nanoeuler.inference.speculation import MOST, Draft, LookUp, ModelDraft, check_draft, room
 from nanoeuler.inference.writer import Generation, Writer
+from nanoeuler.model.gpt import GPT
 from nanoeuler.tokenizer import BaseTokenizer
 
 SIDE_BY_SIDE = 8  # texts that run in one batch, unless told otherwise
@@ -78,9 +81,13 @@ class Generator:
     def save_pretrained(self, folder: str | Path, dtype: str = "float32") -> None:
         """Save model and tokenizer to a folder that :meth:`from_pretrained` and ``transformers`` load.
 
-        ``dtype`` as in :meth:`GPT.save_pretrained`. Raises UserError if the folder cannot be written.
+        ``dtype`` as in :meth:`GPT.save_pretrained`; weights of 8 bits stay so, and `transformers` does not read them.
+        Raises UserError if the folder cannot be written.
         """
-        self.model.save_pretrained(folder, dtype, self.tokenizer.eot_id)
+        if isinstance(self.model, Int8Weights):
+            save_int8(Path(folder), self.model, self.tokenizer.eot_id)
+        elif isinstance(self.model, GPT):
+            self.model.save_pretrained(folder, dtype, self.tokenizer.eot_id)
         self.tokenizer.save(folder)
 
     # ---- what callers use ---------------------------------------------------------------------------

@@ -37,10 +37,10 @@ class GPTConfig:
     def __post_init__(self) -> None:
         for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_embd"):
             value = getattr(self, name)
-            if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+            if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < 1:
                 raise UserError(f"{name} must be a positive whole number, not {value!r}")
-            object.__setattr__(self, name, int(value))  # NumPy's whole numbers serve, but are not written to JSON
-            if value > LARGEST[name]:
+            object.__setattr__(self, name, int(value))  # NumPy's whole numbers serve, but cannot be written to JSON
+            if int(value) > LARGEST[name]:
                 raise UserError(f"{name} {value} is more than this program can count with: at most {LARGEST[name]:,}")
         if self.n_embd % self.n_head:
             raise UserError(
