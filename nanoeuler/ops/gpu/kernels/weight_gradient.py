@@ -17,6 +17,9 @@ cut along the sum, and cut tiles cost: their parts are written, read again and a
 
 *Counting.* A step of 64 rows brings 48 KB and does 2.1 million multiply-adds, 1024 cycles of the tensor cores: 47 bytes
 a cycle out of L2, where tiles of 128 x 128 would need 64.
+
+*Measured* on an H200, GPT-2 124M, 16384 rows: fc and fcproj together 224 us (cuBLAS one after the other 227), qkv and
+proj 116 (141); 9 and 8 us of that are the sum of parts.
 """
 
 from __future__ import annotations
