@@ -10,14 +10,12 @@ import numba
 import numpy as np
 
 from nanoeuler.ops.cpu import attention as att
-from nanoeuler.ops.cpu import cache as kv
 from nanoeuler.ops.cpu import classifier as cls
 from nanoeuler.ops.cpu import dropout as drp
 from nanoeuler.ops.cpu import embedding as emb
 from nanoeuler.ops.cpu import gemm as mm
 from nanoeuler.ops.cpu import layernorm as ln
 from nanoeuler.ops.cpu import optimizer as opt
-from nanoeuler.ops.cpu import rows as row
 from nanoeuler.ops.cpu import sums, warmup
 from nanoeuler.ops.storage import STORAGE
 from nanoeuler.ops.table import hash32
@@ -148,8 +146,10 @@ class CpuOps:
         return self._shares
 
     def logits(self, out: np.ndarray, x: np.ndarray, wte: np.ndarray) -> None:
+        from nanoeuler.ops.cpu.rows import logits
+
         x = np.ascontiguousarray(x)
-        row.logits(_flat(out), _flat(x), _flat(wte), x.shape[0], *wte.shape, self.threads)
+        logits(_flat(out), _flat(x), _flat(wte), x.shape[0], *wte.shape, self.threads)
 
     # ---- embedding, layer norm, dropout -------------------------------------------------------------
     def embedding(self, out: np.ndarray, idx: np.ndarray, wte: np.ndarray, wpe: np.ndarray) -> None:
@@ -250,8 +250,18 @@ class CpuOps:
             self._column_sums(dqkv_sum, dqkv, accumulate)
 
     # ---- KV cache -----------------------------------------------------------------------------------
-    cache_shapes = staticmethod(kv.cache_shapes)
-    copy_cache = staticmethod(kv.copy_cache)
+    # Its kernels are imported, and so compiled, when they are first needed: a training run has no use for them.
+    @staticmethod
+    def cache_shapes(*sizes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        from nanoeuler.ops.cpu.cache import cache_shapes
+
+        return cache_shapes(*sizes)
+
+    @staticmethod
+    def copy_cache(keys: np.ndarray, values: np.ndarray, src: int, dst: int, length: int) -> None:
+        from nanoeuler.ops.cpu.cache import copy_cache
+
+        copy_cache(keys, values, src, dst, length)
 
     def embedding_at(
         self, out: np.ndarray, idx: np.ndarray, positions: np.ndarray, wte: np.ndarray, wpe: np.ndarray
@@ -267,8 +277,10 @@ class CpuOps:
         positions: np.ndarray,
         n_head: int,
     ) -> None:
+        from nanoeuler.ops.cpu.cache import write_cache
+
         C, context = qkv.shape[1] // 3, values.shape[2]
-        kv.write_cache(_flat(keys), _flat(values), _flat(qkv), slots, positions, C, n_head, context, self.threads)
+        write_cache(_flat(keys), _flat(values), _flat(qkv), slots, positions, C, n_head, context, self.threads)
 
     def attention_cached(
         self,
@@ -280,11 +292,13 @@ class CpuOps:
         positions: np.ndarray,
         n_head: int,
     ) -> None:
+        from nanoeuler.ops.cpu.cache import attention_cached
+
         context, D = values.shape[2:]
         need = self.threads * (context + D)
         if self._attention.size < need:
             self._attention = self.empty((need,))
-        kv.attention_cached(
+        attention_cached(
             _flat(out), _flat(qkv), _flat(keys), _flat(values), slots, positions, out.shape[1], n_head, context,
             self._attention, self.threads,
         )  # fmt: skip
