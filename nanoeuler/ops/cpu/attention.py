@@ -56,7 +56,7 @@ def operand(src, s0, stride, T, D, scratch):  # type: ignore[no-untyped-def]
     width = D + MR
     scratch[:] = np.float32(0.0)
     for t in range(T):
-        scratch[t * width : t * width + D] = src[s0 + t * stride : s0 + t * stride + D]
+        copy_floats(scratch.ctypes.data + 4 * t * width, src.ctypes.data + 4 * (s0 + t * stride), D)
     return np.int64(scratch.ctypes.data), width
 
 

@@ -21,9 +21,9 @@ import numpy as np
 from numba import njit, prange
 
 from nanoeuler.ops.cpu.cache import attend_pair, sum_rows, write_heads
-from nanoeuler.ops.cpu.gemm import BIAS, BIAS_GELU, KC, epilogue
+from nanoeuler.ops.cpu.gemm import KC, epilogue
 from nanoeuler.ops.cpu.layernorm import norm_row
-from nanoeuler.ops.cpu.options import ORDERED, ORDERED_PART
+from nanoeuler.ops.cpu.options import BIAS, BIAS_GELU, ORDERED, ORDERED_PART
 from nanoeuler.ops.cpu.packing import BF16, FLOAT32, GROUP_BYTES, INT8, unpack_output
 from nanoeuler.ops.cpu.rows import dot_rows
 from nanoeuler.ops.cpu.simd_rows import (

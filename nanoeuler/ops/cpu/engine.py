@@ -9,16 +9,15 @@ from typing import Any
 import numba
 import numpy as np
 
-from nanoeuler.ops.cpu import attention as att
-from nanoeuler.ops.cpu import classifier as cls
-from nanoeuler.ops.cpu import dropout as drp
-from nanoeuler.ops.cpu import embedding as emb
-from nanoeuler.ops.cpu import gemm as mm
-from nanoeuler.ops.cpu import layernorm as ln
-from nanoeuler.ops.cpu import optimizer as opt
-from nanoeuler.ops.cpu import sums, warmup
+from nanoeuler.ops.cpu import warmup
+from nanoeuler.ops.cpu.lazy import Kernels
+from nanoeuler.ops.cpu.options import BIAS, BIAS_GELU, GELU_GRAD, NONE
 from nanoeuler.ops.storage import STORAGE
 from nanoeuler.ops.table import hash32
+
+att, cls, drp, emb = Kernels("attention"), Kernels("classifier"), Kernels("dropout"), Kernels("embedding")
+mm, ln, opt, sums = Kernels("gemm"), Kernels("layernorm"), Kernels("optimizer"), Kernels("sums")
+kv, rows, again = Kernels("cache"), Kernels("rows"), Kernels("gelu_again")
 
 LOGITS_BYTES = 64 << 20  # the classifier's chunk of logits is at most about this large
 
@@ -85,7 +84,7 @@ class CpuOps:
         tb: bool,
         size: tuple[int, int, int],
         accumulate: bool = False,
-        mode: int = mm.NONE,
+        mode: int = NONE,
         bias: np.ndarray = _NOTHING,
         aux: np.ndarray = _NOTHING,
     ) -> None:
@@ -102,9 +101,9 @@ class CpuOps:
     ) -> None:
         size = (x.shape[0], weight.shape[1], weight.shape[0])
         if pre_gelu is None:
-            self._gemm(out, x, False, weight, False, size, mode=mm.BIAS, bias=bias)
+            self._gemm(out, x, False, weight, False, size, mode=BIAS, bias=bias)
         else:
-            self._gemm(out, x, False, weight, False, size, mode=mm.BIAS_GELU, bias=bias, aux=pre_gelu)
+            self._gemm(out, x, False, weight, False, size, mode=BIAS_GELU, bias=bias, aux=pre_gelu)
 
     def linear_backward(
         self,
@@ -122,16 +121,14 @@ class CpuOps:
     ) -> None:
         N, (inner, outer) = x.shape[0], weight.shape
         if x_again and pre_gelu is not None:
-            from nanoeuler.ops.cpu.gelu_again import gelu_again  # compiled when it is first needed, which is rarely
-
-            gelu_again(_flat(x), _flat(pre_gelu))
+            again.gelu_again(_flat(x), _flat(pre_gelu))
         self._gemm(dweight, x, True, dout, False, (inner, outer, N), accumulate)
         if dbias is not None:
             self._column_sums(dbias, dout, accumulate)
         if pre_gelu is None:
             self._gemm(dx, dout, False, weight, True, (N, inner, outer))
         else:
-            self._gemm(dx, dout, False, weight, True, (N, inner, outer), mode=mm.GELU_GRAD, aux=pre_gelu)
+            self._gemm(dx, dout, False, weight, True, (N, inner, outer), mode=GELU_GRAD, aux=pre_gelu)
         if dx_sum is not None:
             self._column_sums(dx_sum, dx, accumulate)
 
@@ -146,10 +143,8 @@ class CpuOps:
         return self._shares
 
     def logits(self, out: np.ndarray, x: np.ndarray, wte: np.ndarray) -> None:
-        from nanoeuler.ops.cpu.rows import logits
-
         x = np.ascontiguousarray(x)
-        logits(_flat(out), _flat(x), _flat(wte), x.shape[0], *wte.shape, self.threads)
+        rows.logits(_flat(out), _flat(x), _flat(wte), x.shape[0], *wte.shape, self.threads)
 
     # ---- embedding, layer norm, dropout -------------------------------------------------------------
     def embedding(self, out: np.ndarray, idx: np.ndarray, wte: np.ndarray, wpe: np.ndarray) -> None:
@@ -250,18 +245,11 @@ class CpuOps:
             self._column_sums(dqkv_sum, dqkv, accumulate)
 
     # ---- KV cache -----------------------------------------------------------------------------------
-    # Its kernels are imported, and so compiled, when they are first needed: a training run has no use for them.
-    @staticmethod
-    def cache_shapes(*sizes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        from nanoeuler.ops.cpu.cache import cache_shapes
+    def cache_shapes(self, *sizes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return kv.cache_shapes(*sizes)  # type: ignore[no-any-return]
 
-        return cache_shapes(*sizes)
-
-    @staticmethod
-    def copy_cache(keys: np.ndarray, values: np.ndarray, src: int, dst: int, length: int) -> None:
-        from nanoeuler.ops.cpu.cache import copy_cache
-
-        copy_cache(keys, values, src, dst, length)
+    def copy_cache(self, keys: np.ndarray, values: np.ndarray, src: int, dst: int, length: int) -> None:
+        kv.copy_cache(keys, values, src, dst, length)
 
     def embedding_at(
         self, out: np.ndarray, idx: np.ndarray, positions: np.ndarray, wte: np.ndarray, wpe: np.ndarray
@@ -277,10 +265,8 @@ class CpuOps:
         positions: np.ndarray,
         n_head: int,
     ) -> None:
-        from nanoeuler.ops.cpu.cache import write_cache
-
         C, context = qkv.shape[1] // 3, values.shape[2]
-        write_cache(_flat(keys), _flat(values), _flat(qkv), slots, positions, C, n_head, context, self.threads)
+        kv.write_cache(_flat(keys), _flat(values), _flat(qkv), slots, positions, C, n_head, context, self.threads)
 
     def attention_cached(
         self,
@@ -292,13 +278,11 @@ class CpuOps:
         positions: np.ndarray,
         n_head: int,
     ) -> None:
-        from nanoeuler.ops.cpu.cache import attention_cached
-
         context, D = values.shape[2:]
         need = self.threads * (context + D)
         if self._attention.size < need:
             self._attention = self.empty((need,))
-        attention_cached(
+        kv.attention_cached(
             _flat(out), _flat(qkv), _flat(keys), _flat(values), slots, positions, out.shape[1], n_head, context,
             self._attention, self.threads,
         )  # fmt: skip

@@ -23,7 +23,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from nanoeuler.ops.cpu.options import FAST, ORDERED_PART, PART
+from nanoeuler.ops.cpu.options import BIAS, BIAS_GELU, FAST, NONE, ORDERED_PART, PART
 from nanoeuler.ops.cpu.row_kernels import add_row, bias_gelu_row, gelu_grad_row
 from nanoeuler.ops.cpu.simd import MR, NR, VL, copy_a, copy_b, tile, turn_a, turn_b
 
@@ -31,8 +31,6 @@ KC = 256  # k's per block: a panel of A and one of B (12 + 32 KB with AVX-512) f
 NC = 8 * NR  # columns of B a thread packs at a time: KC x NC in L2
 MC = 20 * MR  # rows of A a thread packs at a time
 KS = 4096  # k's per packing round: bounds the shared buffer
-
-NONE, BIAS, BIAS_GELU, GELU_GRAD = 0, 1, 2, 3  # epilogues
 
 
 def workspace_size() -> int:

@@ -8,3 +8,5 @@ PART = FAST | {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # for func
 # Decoding adds in a fixed order, that of the batched kernels: sums are written out as they are to be computed.
 ORDERED = {"fastmath": False, "error_model": "numpy", "cache": True}
 ORDERED_PART = ORDERED | {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+NONE, BIAS, BIAS_GELU, GELU_GRAD = 0, 1, 2, 3  # what a matrix product does to its result at the end
