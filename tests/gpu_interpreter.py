@@ -21,8 +21,8 @@ from triton.runtime.jit import JITFunction
 
 from nanoeuler.ops.gpu.kernels.spec import Launch
 
-NUMPY = {"fp32": np.float32, "fp16": np.float16, "i32": np.int32}
-TRITON = {"fp32": tl.float32, "fp16": tl.float16, "i32": tl.int32}
+NUMPY = {"fp32": np.float32, "fp64": np.float64, "fp16": np.float16, "i32": np.int32, "i8": np.int8}
+TRITON = {"fp32": tl.float32, "fp64": tl.float64, "fp16": tl.float16, "i32": tl.int32, "i8": tl.int8}
 
 
 @dataclass
@@ -93,7 +93,12 @@ def _constant(value: Any) -> Any:
 
 
 def _interpreted(fn: JITFunction) -> Callable[..., Any]:
-    return interpreter.InterpretedFunction(fn.fn).rewrite()
+    if fn.fn not in _REWRITTEN:  # parsing a function's text takes longer than interpreting a small one
+        _REWRITTEN[fn.fn] = interpreter.InterpretedFunction(fn.fn).rewrite()
+    return _REWRITTEN[fn.fn]
+
+
+_REWRITTEN: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
 @contextmanager

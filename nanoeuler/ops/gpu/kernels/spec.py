@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-DTYPES = {"bf16": 2, "fp16": 2, "fp32": 4, "i32": 4}  # bytes an element
+DTYPES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8, "i32": 4, "i8": 1}  # bytes an element
 
 #: Shared memory one program may use, by compute capability (CUDA C++ Programming Guide, "Technical Specifications per
 #: Compute Capability"); the driver keeps 1 KB of each multiprocessor's memory for itself.

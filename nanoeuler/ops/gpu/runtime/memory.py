@@ -3,8 +3,8 @@
 A :class:`DeviceArray` is what NumPy's array is on the host, reduced to what the engine needs: an address, a shape, a
 dtype, and views. It computes nothing; kernels do. Its memory lives as long as any view of it.
 
-NumPy has no bfloat16, so dtypes go by name: ``"bf16"``, ``"fp32"``, ``"i32"`` and ``"u8"``. A bfloat16 is the upper
-half of a float32; on its way to the host it becomes a float32, which holds it exactly.
+NumPy has no bfloat16, so dtypes go by name: ``"bf16"``, ``"fp32"``, ``"i32"``, ``"i8"`` and ``"u8"``. A bfloat16 is
+the upper half of a float32; on its way to the host it becomes a float32, which holds it exactly.
 """
 
 from __future__ import annotations
@@ -19,8 +19,14 @@ import numpy as np
 from nanoeuler.formats.safetensors_file import from_bfloat16, to_bfloat16
 from nanoeuler.ops.gpu.runtime.driver import Device
 
-ITEM_BYTES = {"bf16": 2, "fp32": 4, "i32": 4, "u8": 1}
-_FROM_NUMPY: dict[np.dtype, str] = {np.dtype(np.float32): "fp32", np.dtype(np.int32): "i32", np.dtype(np.uint8): "u8"}
+ITEM_BYTES = {"bf16": 2, "fp32": 4, "fp64": 8, "i32": 4, "i8": 1, "u8": 1}
+_FROM_NUMPY: dict[np.dtype, str] = {
+    np.dtype(np.float32): "fp32",
+    np.dtype(np.float64): "fp64",
+    np.dtype(np.int32): "i32",
+    np.dtype(np.int8): "i8",
+    np.dtype(np.uint8): "u8",
+}
 _ON_HOST: dict[str, np.dtype] = {"bf16": np.dtype(np.uint16), **{name: dtype for dtype, name in _FROM_NUMPY.items()}}
 
 Index = int | slice | EllipsisType

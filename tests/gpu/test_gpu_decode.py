@@ -1,0 +1,150 @@
+"""Decoding on a GPU, its kernels interpreted with one program, against the reference engine and against itself."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("triton")
+
+from gluon_interpreter import interpreting_gluon
+from gpu_interpreter import array, empty, run
+from interpreted import interpreted_engine
+
+import nanoeuler.model.gpt
+from nanoeuler.errors import UserError
+from nanoeuler.inference.sampling import SamplingConfig
+from nanoeuler.model.config import GPTConfig
+from nanoeuler.model.gpt import GPT
+from nanoeuler.model.parameters import Layout
+from nanoeuler.ops.gpu.decode import GpuDecoder
+from nanoeuler.ops.gpu.kernels import decode as dec
+from nanoeuler.ops.gpu.kernels import decode_exchange, decode_steps
+from nanoeuler.ops.gpu.kernels import decode_prepare as prep
+from nanoeuler.ops.gpu.kernels.spec import Target
+
+ROUNDING = 6e-3  # the hidden layer and attention's output travel as bfloat16, everything else as float32
+# (channels, heads, splits): head sizes below, at and above a power of two; one share a program, and several
+SHAPES = [(48, 2, 3), (40, 1, 1), (264, 11, 1)]
+
+
+@pytest.fixture
+def models(monkeypatch):
+    """(interpreted GPU model, reference model) with the same lively parameters."""
+    true = nanoeuler.model.gpt.get_engine
+    choose = {"gpu-fp32": interpreted_engine}
+    monkeypatch.setattr(nanoeuler.model.gpt, "get_engine", lambda name: choose.get(name, lambda: true(name))())
+
+    def make(C, H, layers=2):
+        config = GPTConfig(vocab_size=67, block_size=32, n_layer=layers, n_head=H, n_embd=C)
+        flat = np.random.default_rng(C).standard_normal(Layout(config).n_params, np.float32) * np.float32(C**-0.5)
+        flat[Layout(config).n_decay :] *= np.float32(2.0)
+        return [GPT(config, device, params=flat) for device in ("gpu-fp32", "reference")]
+
+    with interpreting_gluon(dec, decode_exchange, decode_steps):
+        yield make
+
+
+def decoder(monkeypatch, model, splits=2, slots=1, **options):
+    monkeypatch.setattr(dec.Shape, "splits", property(lambda self: splits))
+    return GpuDecoder(model, slots, **{"programs": 1, "block": 4, "tile": 16, "head_steps": 2, **options})
+
+
+def error(got, want):
+    return np.linalg.norm(got - want) / np.linalg.norm(want)
+
+
+def ids(n, seed=0):
+    return np.random.default_rng(seed).integers(0, 67, n).astype(np.int32)
+
+
+@pytest.mark.parametrize("C, H, splits", SHAPES)
+def test_logits_after_every_token_are_those_of_the_whole_text(monkeypatch, models, C, H, splits):
+    gpu, reference = models(C, H, layers=1 if C > 100 else 2)
+    one, text = decoder(monkeypatch, gpu, splits), ids(22)
+    want = reference.logits(text[None])[0]
+    for begin, end in ((3, 5), (18, 19)):  # into the second block of 4 positions, and beyond a tile of 16
+        assert error(one.prefill(0, text[:begin]), want[begin - 1]) < 1e-5
+        for t in range(begin, end):
+            assert error(one.step([0], [text[t]])[0], want[t]) < ROUNDING, t
+
+
+def test_int8_weights_compute_what_they_stand_for(monkeypatch, models):
+    """Weights that int8 holds exactly: the logits are the float model's."""
+    gpu, _ = models(72, 3, layers=1)
+    text, plain = ids(3), decoder(monkeypatch, gpu)
+    one = decoder(monkeypatch, gpu)
+    q, scales, products = [], [], ("qkv", "out", "fc", "back", "wte")
+    for name in products:
+        w = gpu.ops.download(getattr(plain.weights, name))
+        s = np.full((*w.shape[:-1], -(-w.shape[-1] // 64)), 0.01, np.float32)
+        s *= np.random.default_rng(1).integers(1, 4, s.shape)
+        wide = np.repeat(s, 64, -1)[..., : w.shape[-1]]
+        q.append(np.clip(np.round(w / wide), -127, 127).astype(np.int8))
+        scales.append(s)
+        gpu.ops.upload(getattr(plain.weights, name), q[-1] * wide)  # what the float kernel shall compute with
+    arrays = [gpu.ops.empty(a.shape, "i8") for a in q], [gpu.ops.empty(s.shape, "fp32") for s in scales]
+    for kind, values in zip(arrays, (q, scales)):
+        for target, value in zip(kind, values):
+            gpu.ops.upload(target, value)
+    one.weights = dec.Weights(*arrays[0], plain.weights.wpe, plain.weights.vectors, tuple(arrays[1]))
+    for t in range(3):
+        assert error(one.step([0], [text[t]])[0], plain.step([0], [text[t]])[0]) < 1e-5, t
+
+
+def test_greedy_loop_equals_choosing_on_the_host(monkeypatch, models):
+    gpu, reference = models(48, 2)
+    one, text = decoder(monkeypatch, gpu, splits=3, slots=2), list(ids(12))
+    one.prefill(0, text)
+    one.copy(0, 1)
+    greedy = SamplingConfig(temperature=0)
+    got = [int(id) for [id] in one.draw([1], [5], [greedy], [0], [0], 60, 4)]
+    text.append(5)
+    for id in got:
+        logits = reference.logits(np.array([text], np.int32), last_only=True)[0, :60]
+        assert logits[id] >= logits.max() - 0.05 * logits.std()  # the largest, but for rounding
+        text.append(id)
+    assert len(got) == 4 and one.lengths == [12, 16]
+
+
+def test_greedy_loop_ends_after_the_stop_id_and_at_the_context(monkeypatch, models):
+    one = decoder(monkeypatch, models(40, 1, layers=1)[0], splits=1, context=8)
+    one.prefill(0, ids(3))
+    free = list(one.greedy(0, 7, 12, 67))
+    assert len(free) == 5 and one.lengths == [8]
+    with pytest.raises(UserError, match="do not fit"):
+        one.step([0], [1])
+    one.truncate(0, 3)
+    stopped = list(one.greedy(0, 7, 12, 67, stop=free[2]))
+    assert stopped == free[: free.index(free[2]) + 1] and one.lengths == [3 + len(stopped)]
+
+
+def test_forgotten_tokens_leave_no_trace(monkeypatch, models):
+    one, text = decoder(monkeypatch, models(48, 2, layers=1)[0]), ids(10)
+    one.prefill(0, text[:6])
+    first = one.extend(0, text[6:8])
+    one.extend(0, text[8:])
+    one.truncate(0, 6)
+    assert (one.extend(0, text[6:8]) == first).all()
+
+
+def test_ids_outside_the_vocabulary_are_refused(monkeypatch, models):
+    one = decoder(monkeypatch, models(48, 2)[0])
+    with pytest.raises(UserError, match="outside the model's vocabulary"):
+        one.prefill(0, [1, 67])
+    with pytest.raises(UserError, match="outside"):
+        one.step([0], [-1])
+
+
+def test_what_the_host_must_choose_is_left_to_it(monkeypatch, models):
+    one = decoder(monkeypatch, models(40, 1)[0])
+    for config in (SamplingConfig(temperature=0.5), SamplingConfig(temperature=0, repetition_penalty=1.2)):
+        assert one.draw([0], [1], [config], [0], [0], 67, 4) is None
+
+
+# ---- the small kernels around it ------------------------------------------------------------------------------
+def test_transpose_and_row():
+    x = np.random.default_rng(0).standard_normal((70, 131))
+    out, one = empty(131, 70), empty(1, 131)
+    run(prep.transpose(out, array(x), target=Target()))
+    run(prep.row(one, array(x), array([69], "i32"), target=Target()))
+    np.testing.assert_array_equal(out.host, x.T.astype(np.float32))
+    np.testing.assert_array_equal(one.host[0], x[69].astype(np.float32))
