@@ -76,6 +76,20 @@ def test_recomputing_changes_no_bit(interpreted, dropout):
     assert relative(flat["none"], flat["light"]) < 1e-6
 
 
+def test_recomputing_changes_no_bit_of_recorded_steps(interpreted):
+    """There, operations wait for the next one: none may wait for longer than what it works on stays as it is."""
+    params = lively_parameters(replace(CONFIG, n_layer=3), 5)
+    ends = {}
+    for level in ("light", "full"):
+        config = TrainConfig(device="gpu-fp32", batch_size=B, grad_accum=2, recompute=level)
+        gpu = GPT(replace(CONFIG, n_layer=3, dropout=0.0), "gpu-fp32", params=params, recompute=level)
+        stepper = new_stepper(gpu, gpu.moments(), config, T, fetch)
+        done = [*stepper.run(1, 1e-2), *stepper.run(2, 1e-2), *stepper.finish()]
+        ends[level] = [d.loss for d in done], [d.norm for d in done], gpu.ops.download(gpu.master)
+    assert ends["full"][:2] == ends["light"][:2]
+    np.testing.assert_array_equal(ends["full"][2], ends["light"][2])
+
+
 @pytest.mark.parametrize("grad_accum", [1, 3])
 def test_recorded_steps_are_those_of_the_reference(interpreted, grad_accum):
     # The gradient of a key's bias is zero but for rounding, which AdamW would blow up to whole steps: so a large eps.
