@@ -22,6 +22,7 @@ from nanoeuler.errors import UserError
 from nanoeuler.inference.sampling import SamplingConfig
 from nanoeuler.model.activations import Activations
 from nanoeuler.model.gpt import GPT
+from nanoeuler.model.parameters import Layout
 from nanoeuler.ops.gpu.decode_weights import int8_weights, own_weights, read_bytes
 from nanoeuler.ops.gpu.engine import GpuOps
 from nanoeuler.ops.gpu.kernels import decode as dec
@@ -248,5 +249,10 @@ def _sources(source: Any, weights: str | None) -> tuple[GPT, Any]:
             return source, None
         from nanoeuler.inference.quantize import quantize
 
-        source = quantize(source.state_dict())
-    return source.model("gpu"), source
+        source = quantize(source.config, source.state_dict())
+    layout = Layout(source.config)
+    flat = np.empty(layout.n_params, np.float32)
+    views = layout.views(flat)
+    for name, values in source.state():
+        views[name][...] = values
+    return GPT(source.config, device="gpu", params=flat), source

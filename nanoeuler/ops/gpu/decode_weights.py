@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ def own_weights(model: GPT) -> Weights:
     """The model's own, as the engine computes with them: its four products turned over, the rest shared with it."""
     ops, config = model.ops, model.config
     assert isinstance(ops, GpuOps)
-    products = []
+    products: list[Any] = []
     for name, shape in zip(MATRICES, rows_of(config)):
         turned = ops.empty((config.n_layer, *shape))
         for i in range(config.n_layer):
@@ -37,7 +37,8 @@ def own_weights(model: GPT) -> Weights:
                 ops.runtime.launch(launch)
         products.append(turned)
     vectors = model.params[model.layout.n_decay :]
-    return Weights(*products, model.p["wte.weight"], model.p["wpe.weight"], vectors)
+    qkv, out, fc, back = products
+    return Weights(qkv, out, fc, back, model.p["wte.weight"], model.p["wpe.weight"], vectors)
 
 
 def int8_weights(ops: GpuOps, config: GPTConfig, source: Any) -> Weights:
@@ -47,22 +48,22 @@ def int8_weights(ops: GpuOps, config: GPTConfig, source: Any) -> Weights:
         q, scale = source.q[name], source.scale[name]
         return (q, scale) if name == "wte.weight" else (q.T, scale.T)
 
-    products, scales = [], []
+    products: list[Any] = []
+    scales: list[Any] = []
     for name, (rows, inner) in zip(MATRICES, rows_of(config)):
         layers = [matrix(f"h.{i}.{name}.weight") for i in range(config.n_layer)]
-        products.append(_uploaded(ops, (config.n_layer, rows, inner), "i8", lambda i, layers=layers: layers[i][0]))
-        scales.append(
-            _uploaded(ops, (config.n_layer, rows, -(-inner // GROUP)), "bf16", lambda i, layers=layers: layers[i][1])
-        )
+        products.append(_uploaded(ops, (config.n_layer, rows, inner), "i8", [q for q, _ in layers]))
+        scales.append(_uploaded(ops, (config.n_layer, rows, -(-inner // GROUP)), "bf16", [s for _, s in layers]))
     q, scale = matrix("wte.weight")
-    wte = _uploaded(ops, (1, *q.shape), "i8", lambda i: q).reshape(q.shape)
-    scales.append(_uploaded(ops, (1, *scale.shape), "bf16", lambda i: scale).reshape(scale.shape))
+    wte = _uploaded(ops, (1, *q.shape), "i8", [q]).reshape(q.shape)
+    scales.append(_uploaded(ops, (1, *scale.shape), "bf16", [scale]).reshape(scale.shape))
     names = [f"h.{i}.{part}" for i in range(config.n_layer) for part in _VECTORS] + ["ln_f.weight", "ln_f.bias"]
     flat = np.concatenate([source.rest[name] for name in names])
-    vectors = _uploaded(ops, (1, flat.size), "bf16", lambda i: to_bfloat16(flat)).reshape(-1)
+    vectors = _uploaded(ops, (1, flat.size), "bf16", [to_bfloat16(flat)]).reshape(-1)
     positions = source.rest["wpe.weight"]
-    wpe = _uploaded(ops, (1, *positions.shape), "bf16", lambda i: to_bfloat16(positions)).reshape(positions.shape)
-    return Weights(*products, wte, wpe, vectors, tuple(scales))
+    wpe = _uploaded(ops, (1, *positions.shape), "bf16", [to_bfloat16(positions)]).reshape(positions.shape)
+    qkv, out, fc, back = products
+    return Weights(qkv, out, fc, back, wte, wpe, vectors, tuple(scales))
 
 
 _VECTORS = (
@@ -71,11 +72,11 @@ _VECTORS = (
 )
 
 
-def _uploaded(ops: GpuOps, shape: tuple[int, ...], dtype: str, part: Callable[[int], np.ndarray]) -> DeviceArray:
-    """A device array whose i-th part is the bytes of ``part(i)`` (bfloat16 as uint16)."""
+def _uploaded(ops: GpuOps, shape: tuple[int, ...], dtype: str, parts: Sequence[np.ndarray]) -> DeviceArray:
+    """A device array whose i-th part is the bytes of ``parts[i]`` (bfloat16 as uint16)."""
     array = ops.empty(shape, dtype)
     for i in range(shape[0]):
-        raw = np.ascontiguousarray(part(i))
+        raw = np.ascontiguousarray(parts[i])
         target = array[i].reshape(-1).view(np.uint8)
         ops.upload(target, raw.reshape(-1).view(np.uint8))
     return array

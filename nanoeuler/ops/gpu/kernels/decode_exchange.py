@@ -1,4 +1,4 @@
-# mypy: disallow-untyped-defs=False
+# mypy: disallow-untyped-defs=False, disable-error-code="assignment,misc"
 # ruff: noqa: RUF005  (Gluon has no tuple unpacking, and an "if" on a constant stands alone)
 """How programs of one running kernel hand each other small vectors: every value travels with a flag.
 
