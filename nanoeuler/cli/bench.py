@@ -36,7 +36,7 @@ class Timing(NamedTuple):
 
 
 @click.command()
-@click.argument("what", type=click.Choice(["all", "kernels", "train"]), default="all")
+@click.argument("what", type=click.Choice(["all", "kernels", "train", "generate"]), default="all")
 @click.option("--preset", default="demo", show_default=True, help="Size of the model, such as demo or gpt2.")
 @click.option("--batch-size", type=int, default=8, show_default=True, help="Sequences in a step.")
 @click.option("--seq-len", type=int, help="Tokens in a sequence.  [default: the model's context]")
@@ -46,6 +46,7 @@ class Timing(NamedTuple):
 @click.option(
     "--profile", metavar="FILE.svg", help="On a GPU: the time of each kernel in a step, as table and picture."
 )
+@click.option("--weights", metavar="KIND", help="generate: float32, bf16 or int8.  [default: the device's own]")
 @click.option("--no-peer", is_flag=True, help="kernels: without PyTorch's times, where it is installed.")
 def command(
     what: str,
@@ -56,6 +57,7 @@ def command(
     device: str,
     as_json: bool,
     profile: str | None,
+    weights: str | None,
     no_peer: bool,
 ) -> None:
     """Measure the speed of each kernel, of a training step, and of writing.
@@ -63,7 +65,9 @@ def command(
     kernels: on a GPU each kernel of a step, with bytes, operations, the share of what the GPU can do at best (the time
     that its measured copy bandwidth or matrix rate would allow over the time it took) and, in a checkout with PyTorch
     installed, PyTorch's time; on a CPU each operation. train: milliseconds a step, tokens a second, the share of the
-    GPU's promised matrix rate (MFU), peak memory. all: operations, training and writing.
+    GPU's promised matrix rate (MFU), peak memory. generate: time to the first token, tokens a second, bytes read a
+    second and their share of what memory gives at best, by length of context and texts side by side. all: operations,
+    training and writing.
 
     A time is the median over the runs that fit into --seconds, after one to warm up. GFLOP/s count multiplications
     and additions of the matrix products and of attention (causal: half the square), GB/s each input and output once.
@@ -73,6 +77,7 @@ def command(
       nanoeuler bench --preset gpt2 --batch-size 4 --seq-len 64
       nanoeuler bench train --device gpu --preset gpt2 --batch-size 16 --profile step.svg
       nanoeuler bench kernels --device gpu --preset gpt2 --batch-size 16
+      nanoeuler bench generate --preset gpt2 --weights int8
     """
     from nanoeuler.model.config import GPTConfig
 
@@ -90,6 +95,11 @@ def command(
         )
     if text := compile_cache.notice(device):
         say(text)
+    if what == "generate":
+        from nanoeuler.cli import bench_generate
+
+        bench_generate.command(preset, config, seconds, device, weights, as_json)
+        return
     if what == "kernels" and on_gpu:
         from nanoeuler.cli import bench_kernels
 

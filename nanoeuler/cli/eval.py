@@ -68,7 +68,7 @@ def command(
         raise UserError("give either DATA to predict or --stories N to write (see: nanoeuler eval --help)")
     if stories is not None and stories < 1:
         raise UserError(f"--stories must be at least 1, not {stories}")
-    generator = open_generator(model, device)
+    generator = open_generator(model, device, None if stories else "float32")
     if data is None:
         assert stories is not None
         _grade(generator, stories, temperature, seed, as_json)
@@ -77,7 +77,7 @@ def command(
     T = block_size if seq_len is None else seq_len
     if batch_size < 1 or not 1 <= T <= block_size or (max_tokens is not None and max_tokens < 1):
         raise UserError(f"batch_size and max_tokens must be at least 1, and seq_len 1 to the context of {block_size}")
-    with _open(data, split, generator.tokenizer) as dataset:
+    with open_data(data, split, generator.tokenizer) as dataset:
         total = min(dataset.n_tokens, max_tokens or dataset.n_tokens)
         with stages("tokens") as progress:
             result = evaluate(
@@ -94,7 +94,7 @@ def command(
 
 
 @contextmanager
-def _open(data: str, split: str, tokenizer: BaseTokenizer) -> Iterator[Dataset]:
+def open_data(data: str, split: str, tokenizer: BaseTokenizer) -> Iterator[Dataset]:
     """The tokens of ``data``; a text is encoded with the model's tokenizer, in a folder that vanishes afterwards."""
     from nanoeuler.data.dataset import Dataset
     from nanoeuler.data.prepare import prepare

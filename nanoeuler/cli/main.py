@@ -27,6 +27,8 @@ COMMANDS = {
     "tokenizer": "Train a tokenizer; encode and decode with it.",
     "train": "Train a GPT-2, from scratch or from another model.",
     "sample": "Let a model write.",
+    "chat": "Write together with a model, in the terminal.",
+    "quantize": "Write a model with weights in 8 bits, and measure what that costs.",
     "eval": "Measure how well a model predicts a text.",
     "check": "Check every gradient and every operation of this machine.",
     "plan": "Show how much memory a training run needs.",

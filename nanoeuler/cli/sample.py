@@ -35,6 +35,8 @@ from nanoeuler.errors import UserError
 @click.option("--refuse-overflow", is_flag=True, help="Fail if prompt and text may not fit into the context.")
 @click.option("--hide-prompt", is_flag=True, help="Print only what is new.")
 @click.option("--json", "as_json", is_flag=True, help="A JSON object a text and line, not streamed.")
+@click.option("--weights", metavar="KIND", help="float32, bf16 or int8: faster, a little less exact.")
+@click.option("--draft", type=PLACE, metavar="DRAFT", help="A smaller model's folder, or lookup: guess ahead.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, gpu or reference.")
 def command(
     prompt: str,
@@ -46,6 +48,8 @@ def command(
     refuse_overflow: bool,
     hide_prompt: bool,
     as_json: bool,
+    weights: str | None,
+    draft: str | None,
     device: str,
     **settings: Any,
 ) -> None:
@@ -69,7 +73,9 @@ def command(
         "overflow": "refuse" if refuse_overflow else "slide",
         "stop": list(settings["stop"]),
     }
-    generator = open_generator(model, device)
+    generator = open_generator(model, device, weights)
+    if draft is not None:
+        settings["draft"] = open_draft(draft, device)
     say(f"seed:  {settings['seed']}")
     if as_json:
         for i, text in enumerate(generator.generate(prompt, num_samples=num_samples, **settings)):
@@ -81,7 +87,7 @@ def command(
         write(generator, "" if hide_prompt else prompt, generator.stream(prompt, sample=i, **settings))
 
 
-def open_generator(model: str | None, device: str) -> Any:
+def open_generator(model: str | None, device: str, weights: str | None = None) -> Any:
     """Load the model, and say which it is and how much it was trained."""
     from nanoeuler.inference.generator import Generator
     from nanoeuler.inference.pretrained import describe, find_model_folder
@@ -89,9 +95,16 @@ def open_generator(model: str | None, device: str) -> Any:
     folder = find_model_folder(model)
     if text := compile_cache.notice(device):
         say(f"note:  {text}")
-    generator = Generator.from_pretrained(folder, device)
+    generator = Generator.from_pretrained(folder, device, weights)
     say(f"model: {describe(folder, generator.model.config)}")
     return generator
+
+
+def open_draft(draft: str, device: str) -> Any:
+    """What guesses: "lookup", or the generator of a smaller model."""
+    from nanoeuler.inference.generator import Generator
+
+    return draft if draft == "lookup" else Generator.from_pretrained(draft, device)
 
 
 def write(generator: Any, prompt: str, stream: Any) -> None:
@@ -105,7 +118,10 @@ def write(generator: Any, prompt: str, stream: Any) -> None:
     seconds = time.perf_counter() - begun
     for note in stream.generation.notes:
         say(f"note:  {note}")
-    n = len(stream.generation.tokens)
+    n, guessed = len(stream.generation.tokens), stream.generation.guessed
+    if guessed:
+        right = stream.generation.accepted
+        say(f"draft: {right} of {guessed} guesses were right ({right / guessed:.0%})")
     why = {"length": "--max-new-tokens reached", "eot": "the model ended the text", "stop": "stop text reached"}
     rate = f", {n / seconds:.0f} tokens/s" if n and seconds > 0 else ""
     say(f"end:   {n} tokens{rate} ({why[stream.generation.finish_reason]})")

@@ -53,6 +53,10 @@ class Batch:
         text.slot, text.start = self._free.pop(), -1
         return True
 
+    def restart(self, text: Text) -> None:
+        """Give the text the first slot, whoever had it."""
+        text.slot, text.start = 0, -1
+
     def release(self, text: Text) -> None:
         """Take the slot back. What it holds may still serve another sample of the same prompt."""
         assert text.slot is not None

@@ -7,6 +7,8 @@ text again for every token, is right by the definition of the model, and what th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -48,6 +50,10 @@ class Decoder(Protocol):
 
     def bytes_per_step(self, length: int) -> int:
         """The least that one more token of one text must read, after ``length`` tokens: weights and cache."""
+
+    # A decoder may also choose tokens itself, so that none waits for Python:
+    # def draw(slots, first, configs, samples, positions, n_valid, limit, stop_id) -> Iterator[np.ndarray] | None
+    # as inference/on_device.py calls it.
 
 
 class Slots:
@@ -161,24 +167,32 @@ class Source(Protocol):
     config: GPTConfig
 
 
-def prepare(source: Source, weights: str | None = None) -> Source:
+def prepare(source: Source, weights: str | None = None, device: str = "cpu") -> Source:
     """Lay the weights out as decoders want them, once for all: ``weights`` one of WEIGHTS, None for the device's own.
 
-    Raises UserError if the device cannot decode with such weights.
+    ``device`` matters for Int8Weights, which lie on none. Raises UserError if the device cannot decode with these.
     """
     check_weights(weights)
-    if isinstance(source, Int8Weights) or (isinstance(source, GPT) and source.ops.name == "cpu"):
+    device = source.ops.name if isinstance(source, GPT) else device
+    if device == "cpu" and isinstance(source, GPT | Int8Weights):
         from nanoeuler.inference.cpu_decoder import CpuWeights
 
         return CpuWeights(source, weights)
-    if weights is not None and isinstance(source, GPT):
-        raise UserError(f"the device {source.ops.name} cannot choose its weights: leave it out, or use the cpu")
+    own = {"gpu": (None, "bf16", "int8")}.get(device, (None,))
+    if weights not in own and isinstance(source, GPT | Int8Weights):
+        raise UserError(f"the device {device} cannot write with weights {weights}: leave that out, or use the cpu")
     return source
 
 
-def open_decoder(source: Source, n_slots: int, context: int, weights: str | None = None) -> Decoder:
-    """The fastest decoder there is for these weights; see :func:`prepare` for ``weights``."""
-    context, source = min(context, source.config.block_size), prepare(source, weights)
+def open_decoder(
+    source: Source, n_slots: int, context: int, weights: str | None = None, device: str = "cpu"
+) -> Decoder:
+    """The fastest decoder there is for these weights; see :func:`prepare` for ``weights`` and ``device``."""
+    context, source = min(context, source.config.block_size), prepare(source, weights, device)
+    on_gpu = source.ops.name == "gpu" if isinstance(source, GPT) else device == "gpu"
+    if on_gpu and find_spec("nanoeuler.ops.gpu.decode") is not None:
+        decoder = import_module("nanoeuler.ops.gpu.decode").GpuDecoder
+        return decoder(source, n_slots, context, "int8" if weights == "int8" else None)
     if not isinstance(source, GPT):
         from nanoeuler.inference.cpu_decoder import CpuDecoder, CpuWeights
 

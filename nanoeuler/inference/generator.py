@@ -13,6 +13,7 @@ from nanoeuler.errors import UserError
 from nanoeuler.formats.int8_folder import save_int8
 from nanoeuler.inference.batch import Batch
 from nanoeuler.inference.decoder import Decoder, Source, open_decoder, prepare
+from nanoeuler.inference.on_device import OnDevice
 from nanoeuler.inference.pretrained import find_model_folder, load_model, tokenizer_of
 from nanoeuler.inference.quantize import Int8Weights
 from nanoeuler.inference.sampling import SamplingConfig
@@ -51,7 +52,9 @@ class Generator:
     True
     """
 
-    def __init__(self, model: Source, tokenizer: BaseTokenizer, weights: str | None = None) -> None:
+    def __init__(
+        self, model: Source, tokenizer: BaseTokenizer, weights: str | None = None, device: str = "cpu"
+    ) -> None:
         if tokenizer.n_vocab > model.config.vocab_size:
             raise UserError(
                 f"the tokenizer has {tokenizer.n_vocab} entries and the model only {model.config.vocab_size}: "
@@ -59,7 +62,7 @@ class Generator:
             )
         self.model = model
         self.tokenizer = tokenizer
-        self.weights = weights
+        self.weights, self.device = weights, device
         self._prepared: Source | None = None
         self._idle: Decoder | None = None  # kept from call to call
 
@@ -76,7 +79,7 @@ class Generator:
         """
         folder = find_model_folder(path)
         model = load_model(folder, device, weights)
-        return cls(model, tokenizer_of(folder, model.config), weights)
+        return cls(model, tokenizer_of(folder, model.config), weights, device)
 
     def save_pretrained(self, folder: str | Path, dtype: str = "float32") -> None:
         """Save model and tokenizer to a folder that :meth:`from_pretrained` and ``transformers`` load.
@@ -139,7 +142,7 @@ class Generator:
         waiting = [writer for writer in writers if not writer.done]
         if waiting:
             with self._batch(waiting, int(batch_size)) as batch:
-                _write(batch, waiting, self._drafts(draft, waiting))
+                _write(batch, waiting, self._drafts(draft, waiting), OnDevice(batch, self.tokenizer.n_vocab))
         return [writer.generation for writer in writers]
 
     def stream(
@@ -179,9 +182,13 @@ class Generator:
             return
         with self._batch([writer], 1) as batch:
             batch.place(writer.text)
-            while not writer.done:
-                if piece := _advance(batch, [writer], drafts)[0]:
-                    yield piece
+            device = OnDevice(batch, self.tokenizer.n_vocab)
+            try:
+                while not writer.done:
+                    if piece := _advance(batch, [writer], drafts, device)[0]:
+                        yield piece
+            finally:
+                device.close()
 
     def _drafts(self, draft: str | Generator | None, writers: list[Writer]) -> dict[Writer, Draft]:
         """Someone to guess for each text, if a draft is wanted."""
@@ -218,8 +225,8 @@ class Generator:
     def open_decoder(self, n_slots: int, context: int) -> Decoder:
         """A decoder for this model with room for ``n_slots`` texts of ``context`` tokens."""
         if self._prepared is None:
-            self._prepared = prepare(self.model, self.weights)
-        return open_decoder(self._prepared, n_slots, context)
+            self._prepared = prepare(self.model, self.weights, self.device)
+        return open_decoder(self._prepared, n_slots, context, self.weights, self.device)
 
     def _prompt_ids(self, prompt: str, max_new_tokens: int, allow_special: bool, overflow: str) -> list[int]:
         if not isinstance(max_new_tokens, Integral) or max_new_tokens < 0:
@@ -228,7 +235,7 @@ class Generator:
             raise UserError(f"overflow must be 'slide' or 'refuse', not {overflow!r}")
         if not isinstance(prompt, str):
             raise UserError(f"the prompt must be text, or a list of texts, not {type(prompt).__name__}")
-        ids = self.tokenizer.encode(prompt, "all" if allow_special else ()) or [self._first_token()]
+        ids = self.tokenizer.encode(prompt, "all" if allow_special else ()) or [self.first_token()]
         # The last token drawn is never read, so one more than the context fits.
         if overflow == "refuse" and len(ids) + max_new_tokens - 1 > self.model.config.block_size:
             raise UserError(
@@ -237,7 +244,7 @@ class Generator:
             )
         return ids
 
-    def _first_token(self) -> int:
+    def first_token(self) -> int:
         """Where a text without a prompt begins."""
         if self.tokenizer.eot_id is not None:
             return self.tokenizer.eot_id
@@ -247,13 +254,13 @@ class Generator:
             return 0  # a character vocabulary without newlines
 
 
-def _write(batch: Batch, waiting: list[Writer], drafts: dict[Writer, Draft]) -> None:
+def _write(batch: Batch, waiting: list[Writer], drafts: dict[Writer, Draft], device: OnDevice) -> None:
     """Write all texts, as many side by side as the batch has slots for."""
     waiting, live = waiting[::-1], list[Writer]()
     while waiting or live:
         while waiting and batch.place(waiting[-1].text):
             live.append(waiting.pop())
-        _advance(batch, live, drafts)
+        _advance(batch, live, drafts, device)
         for writer in live:
             if writer.done:
                 batch.release(writer.text)
@@ -261,9 +268,11 @@ def _write(batch: Batch, waiting: list[Writer], drafts: dict[Writer, Draft]) -> 
         live = [writer for writer in live if not writer.done]
 
 
-def _advance(batch: Batch, live: list[Writer], drafts: dict[Writer, Draft]) -> list[str]:
+def _advance(batch: Batch, live: list[Writer], drafts: dict[Writer, Draft], device: OnDevice) -> list[str]:
     """Write one token of each text, with a draft perhaps several; what text that makes certain."""
     if not drafts:
+        if (pieces := device.advance(live)) is not None:
+            return pieces
         return [writer.take(row) for writer, row in zip(live, batch.next_logits([writer.text for writer in live]))]
     return [_advance_guessing(batch, writer, drafts[writer]) for writer in live]
 

@@ -43,7 +43,7 @@ def load_model(folder: Path, device: str = "cpu", weights: str | None = None) ->
     from nanoeuler.formats.int8_folder import is_int8, load_int8
     from nanoeuler.model.gpt import GPT
 
-    if is_int8(folder) and device == "cpu" and weights in (None, "int8"):
+    if is_int8(folder) and device in ("cpu", "gpu") and weights in (None, "int8"):
         return load_int8(folder)
     return GPT.from_pretrained(folder, device=device)
 

@@ -57,7 +57,7 @@ class Writer:
         self.config, self.sample, self._max_new_tokens = config, sample, max_new_tokens
         self._block_size = block_size
         self._n_vocab = tokenizer.n_vocab
-        self._eot_id = tokenizer.eot_id if stop_at_eot else None
+        self.eot_id = tokenizer.eot_id if stop_at_eot else None
         self._decoder = StreamDecoder(tokenizer)
         self._stop = StopStrings(stop)
         start = window_start(len(prompt_ids), self._block_size)
@@ -69,10 +69,13 @@ class Writer:
 
     def take(self, logits: np.ndarray) -> str:
         """Draw the next token from ``logits`` (V,); return the text that it makes certain."""
+        u = uniform(self.config.seed, self.sample, len(self.generation.tokens))
+        return self.accept(sample_next(logits, self.text.tokens, self.config, u, n_valid=self._n_vocab))
+
+    def accept(self, id: int) -> str:
+        """Take ``id`` for the next token; return the text that it makes certain."""
         out = self.generation
-        u = uniform(self.config.seed, self.sample, len(out.tokens))
-        id = sample_next(logits, self.text.tokens, self.config, u, n_valid=self._n_vocab)
-        if id == self._eot_id:
+        if id == self.eot_id:
             return self._finish("eot")
         self.text.tokens.append(id)
         out.tokens.append(id)

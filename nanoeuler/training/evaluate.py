@@ -5,12 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from nanoeuler.data.dataset import Dataset
 from nanoeuler.data.loader import eval_batches
-from nanoeuler.model.gpt import GPT
+
+
+class Predictor(Protocol):
+    """A GPT, or whatever else knows how badly it predicts."""
+
+    def losses(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Cross-entropy of each target in ``y`` (B, T) after ``x`` (B, T), 0 where it is -1."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,7 @@ class EvalResult:
 
 
 def evaluate(
-    model: GPT,
+    model: Predictor,
     dataset: Dataset,
     batch_size: int,
     seq_len: int,
