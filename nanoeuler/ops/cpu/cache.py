@@ -15,7 +15,7 @@ from numba import njit, prange
 
 from nanoeuler.ops.cpu.options import ORDERED, ORDERED_PART
 from nanoeuler.ops.cpu.simd import VL, exp, widest_vectors
-from nanoeuler.ops.cpu.simd_rows import COLUMNS, NV, PANEL, columns, columns1, columns2, fma
+from nanoeuler.ops.cpu.simd_rows import COLUMNS, NV, PANEL, WIDE, columns, columns1, columns2, fma, wide_columns
 
 KEYS = PANEL  # keys in a block
 
@@ -39,6 +39,9 @@ def sum_rows(out, o0, x, x0, w, w0, ldw, n, width, add):  # type: ignore[no-unty
     more = 1 if add else 0
     o, xp, wp = out.ctypes.data + 4 * o0, x.ctypes.data + 4 * x0, w.ctypes.data + 4 * w0
     c = np.int64(0)
+    while c + WIDE * VL <= width:
+        wide_columns(n, xp, wp + 4 * c, 4 * ldw, o + 4 * c, more)
+        c += WIDE * VL
     while c + NV * VL <= width:
         columns(n, xp, wp + 4 * c, 4 * ldw, o + 4 * c, more)
         c += COLUMNS

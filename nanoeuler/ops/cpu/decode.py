@@ -26,12 +26,14 @@ from nanoeuler.ops.cpu.layernorm import norm_row
 from nanoeuler.ops.cpu.options import BIAS, BIAS_GELU, ORDERED, ORDERED_PART
 from nanoeuler.ops.cpu.packing import BF16, FLOAT32, GROUP_BYTES, INT8, unpack_output
 from nanoeuler.ops.cpu.rows import dot_rows
+from nanoeuler.ops.cpu.simd import VL
 from nanoeuler.ops.cpu.simd_rows import (
     BF16_ROWS,
     COLUMNS,
     GROUP,
     INT8_ROWS,
     PANEL,
+    WIDE,
     columns_bf16,
     columns_bf16_1,
     columns_int8,
@@ -86,10 +88,9 @@ def product(kind, floats, packed, at, out, ldo, n, K, O, x, ldx, q, scales, offs
     stand_alone()
     groups = (K + GROUP - 1) // GROUP
     if kind == FLOAT32:
-        for c in range(c0, c1, COLUMNS):
-            width = min(COLUMNS, c1 - c)
-            for k0 in range(0, K, KC):
-                kc = min(KC, K - k0)
+        for k0 in range(0, K, KC):
+            for c in range(c0, c1, WIDE * VL):
+                kc, width = min(KC, K - k0), min(WIDE * VL, c1 - c)
                 for r in range(n):
                     sum_rows(out, r * ldo + c, x, r * ldx + k0, floats, at + k0 * O + c, O, kc, width, k0 > 0)
         return

@@ -25,6 +25,7 @@ from numba.extending import intrinsic
 
 from nanoeuler.ops.cpu.simd import VL, _f32, _i, _i32, _i64, _llvm_function, _vec
 
+WIDE = 8  # vectors of outputs at a time of a matrix that comes from memory: longer pieces of its rows
 NV = 4  # vectors of outputs at a time: as many chains of multiply-adds as hide their latency
 COLUMNS = NV * VL
 PANEL = 2 * VL  # outputs in a packed panel of bf16 or int8 weights
@@ -123,10 +124,11 @@ def _finish(b: ir.IRBuilder, sums: list[ir.Value], places: list[ir.Value], add: 
                 _store(b, value, place)
 
 
-def _make_columns(n_vectors: int) -> Any:
+def _make_columns(n_vectors: int, ahead: int = 0) -> Any:
     @intrinsic
     def columns(typingctx: Any, kc: Any, x: Any, w: Any, ldw: Any, out: Any, add: Any) -> Any:
-        """``out[j] (+)= sum over k < kc of x[k] * w[k*ldw + j]`` for a few vectors of j, in the order of k.
+        """``out[j] (+)= sum over k < kc of x[k] * w[k*ldw + j]`` for a few vectors of j, in the order of k; weights are
+        prefetched some rows ahead, where a matrix is to come from memory.
 
         ``x``, ``w``, ``out`` are addresses of float32, ``ldw`` counts bytes; ``kc >= 1``.
         """
@@ -138,7 +140,10 @@ def _make_columns(n_vectors: int) -> Any:
                 value = _splat(b, _load(b, b.add(x, b.mul(loop.k, _i(4))), _f32), _vec)
                 loop.last = [b.add(row, ldw)]
                 for j in range(n_vectors):
-                    loop.last.append(_fma(b, value, _load(b, b.add(row, _i(4 * VL * j)), _vec), sums[j]))
+                    place = b.add(row, _i(4 * VL * j))
+                    if ahead and 4 * VL * j % 64 == 0:
+                        _prefetch(b, b.add(place, b.mul(ldw, _i(ahead))))
+                    loop.last.append(_fma(b, value, _load(b, place, _vec), sums[j]))
             _finish(b, loop.last[1:], [b.add(out, _i(4 * VL * j)) for j in range(n_vectors)], add)
             return context.get_dummy_value()
 
@@ -148,6 +153,7 @@ def _make_columns(n_vectors: int) -> Any:
 
 
 columns, columns2, columns1 = _make_columns(NV), _make_columns(2), _make_columns(1)
+wide_columns = _make_columns(WIDE, ahead=8)
 
 
 def _make_columns_bf16(rows: int) -> Any:
