@@ -7,8 +7,6 @@ text again for every token, is right by the definition of the model, and what th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -187,12 +185,17 @@ def prepare(source: Source, weights: str | None = None, device: str = "cpu") -> 
 def open_decoder(
     source: Source, n_slots: int, context: int, weights: str | None = None, device: str = "cpu"
 ) -> Decoder:
-    """The fastest decoder there is for these weights; see :func:`prepare` for ``weights`` and ``device``."""
+    """The fastest decoder there is for these weights; see :func:`prepare` for ``weights`` and ``device``.
+
+    On a GPU the kernel that stays there (``ops/gpu/decode.py``) is taken when ``weights`` names it, "bf16" or "int8":
+    as it is now it has run in the interpreter only, so what nobody asked for goes by the tested way, without a cache.
+    """
     context, source = min(context, source.config.block_size), prepare(source, weights, device)
     on_gpu = source.ops.name == "gpu" if isinstance(source, GPT) else device == "gpu"
-    if on_gpu and find_spec("nanoeuler.ops.gpu.decode") is not None:
-        decoder = import_module("nanoeuler.ops.gpu.decode").GpuDecoder
-        return decoder(source, n_slots, context, "int8" if weights == "int8" else None)
+    if on_gpu and (weights is not None or not isinstance(source, GPT)):
+        from nanoeuler.ops.gpu.decode import GpuDecoder
+
+        return GpuDecoder(source, n_slots, context, "int8" if weights == "int8" else None)
     if not isinstance(source, GPT):
         from nanoeuler.inference.cpu_decoder import CpuDecoder, CpuWeights
 
