@@ -111,6 +111,18 @@ def test_in_a_pipe(tmp_path: Path) -> None:
     assert again[0] == answers[0]
 
 
+def test_saving_destroys_nothing_and_a_bad_byte_ends_nothing(tmp_path: Path) -> None:
+    other, mine = tmp_path / "other.txt", tmp_path / "mine.txt"
+    other.write_text("precious", encoding="utf-8")
+    lines = f"Once\n/save {other}\n/save {mine}\n/save a\0b\nb\xff\n/save {mine}\n".encode("latin-1")
+    done = subprocess.run(CHAT, input=lines, capture_output=True, timeout=200)
+    said = done.stderr.decode()
+    assert done.returncode == 0 and "Traceback" not in said
+    assert other.read_text(encoding="utf-8") == "precious" and "choose another name" in said
+    assert "not UTF-8" in said and "NUL" in said
+    assert "b\ufffd" in mine.read_text(encoding="utf-8")
+
+
 def test_bad_options() -> None:
     done = chat("", "--temperature", "-1")
     assert done.returncode == 2 and "temperature" in done.stderr

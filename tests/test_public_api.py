@@ -71,3 +71,21 @@ def test_weights_of_8_bits_are_saved_as_they_are(tmp_path):
         again.generate("abc", seed=1, max_new_tokens=9)[0].text
         == small.generate("abc", seed=1, max_new_tokens=9)[0].text
     )
+
+
+def test_rows_of_unequal_length_are_refused(model):
+    with pytest.raises(ne.UserError, match="must have the same length"):
+        model.logits([[1, 2], [3]])
+
+
+def test_a_folder_of_another_kind_keeps_its_model(tmp_path):
+    kinds = ne.CharTokenizer.train("abcdefgh"), ne.Tokenizer.train(["abcdefgh"], 260)
+    first, second = (
+        ne.Generator(ne.GPT(ne.GPTConfig(vocab_size=t.n_vocab, n_layer=1, n_head=1, n_embd=8), "reference"), t)
+        for t in kinds
+    )
+    first.save_pretrained(tmp_path / "model")
+    before = {file.name: file.read_bytes() for file in (tmp_path / "model").iterdir()}
+    with pytest.raises(ne.UserError, match="another kind of tokenizer"):
+        second.save_pretrained(tmp_path / "model")
+    assert {file.name: file.read_bytes() for file in (tmp_path / "model").iterdir()} == before

@@ -13,6 +13,7 @@ import click
 from nanoeuler.cli.console import say
 from nanoeuler.cli.paths import PLACE
 from nanoeuler.cli.sample import open_generator
+from nanoeuler.durable import write_text
 from nanoeuler.errors import UserError
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ def command(
 
     if max_new_tokens < 1:
         raise UserError(f"max_new_tokens must be at least 1, not {max_new_tokens}")
+    if hasattr(sys.stdin, "reconfigure"):
+        sys.stdin.reconfigure(encoding="utf-8", errors="replace")  # a bad byte must not end a conversation
     seed = secrets.randbits(32) if seed is None else seed
     config = SamplingConfig(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     talk = Conversation(open_generator(model, device, weights), config)
@@ -100,9 +103,9 @@ def read_line() -> str | None:
         except KeyboardInterrupt:
             say("\n(/quit or Ctrl-D ends)")
             continue
-        except UnicodeDecodeError:
-            raise UserError("standard input is not UTF-8 text") from None
-        return line.rstrip("\r\n") if line else None
+        if "\ufffd" in line:
+            say("note:  what was not UTF-8 text in that line counts as \ufffd")
+        return line.removeprefix("\ufeff").rstrip("\r\n") if line else None
 
 
 def answer(talk: Conversation, max_new_tokens: int, stop: list[str]) -> None:
@@ -151,11 +154,14 @@ def save(talk: Conversation, name: str) -> None:
     """Write the text to a file. UserError if there is no name or it cannot be written."""
     if not name:
         raise UserError("/save needs the name of a file")
-    try:
-        Path(name).write_text(talk.text, encoding="utf-8", newline="")
-    except OSError as error:
-        raise UserError(f"cannot write {name}: {error.strerror}") from None
-    say(f"saved to {name}")
+    path = Path(name.strip("'\"")).expanduser()
+    if "\0" in name:
+        raise UserError("/save needs the name of a file, without NUL bytes")
+    if path.exists() and path not in talk.saved:
+        raise UserError(f"{path} exists, and is not from this conversation: choose another name")
+    write_text(path, talk.text)
+    talk.saved.add(path)
+    say(f"saved to {path}")
 
 
 def _number(text: str, kind: type, what: str) -> int | float:

@@ -163,6 +163,8 @@ def plan_training(
         left = budget - (time.perf_counter() - begun)
         steps = round(min(max(left / (seconds * s.overhead), s.min_steps), s.max_steps))
         fits = f"{steps:,} steps fit into the {human_time(left)} left"
+        if left <= 0:
+            fits = f"the time is up already, so this machine is slow or busy: {steps:,} steps all the same"
         click.echo(f"a step takes {1000 * seconds:.0f} ms here, so {fits}")
     every = max(1, steps // s.evaluations)
     return TrainConfig.load(s.preset, **{**settings, "steps": steps, "eval_every": every, "save_every": every})

@@ -11,6 +11,7 @@ import click
 from nanoeuler.cli.console import human_bytes, quoted, say, stages
 from nanoeuler.cli.eval import UNSEEN_SEED, open_data
 from nanoeuler.cli.paths import PLACE
+from nanoeuler.durable import replacing_folder
 from nanoeuler.errors import UserError
 
 if TYPE_CHECKING:
@@ -53,11 +54,15 @@ def command(model: str | None, out: str, data: str | None, split: str, max_token
         raise UserError(f"{out} exists and is not an empty folder: choose another with --out")
     net = GPT.from_pretrained(folder)
     tokenizer = tokenizer_of(folder, net.config)
+    if data is not None and not no_measure:
+        with open_data(data, split, tokenizer):
+            pass  # what is wrong with it is said before anything is written
     small = quantize(net.config, net.state_dict())
-    save_int8(target, small, tokenizer.eot_id)
-    tokenizer.save(target)
-    if (state := _trained(folder)) is not None:
-        (target / "trainer_state.json").write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
+    with replacing_folder(target) as new:
+        save_int8(new, small, tokenizer.eot_id)
+        tokenizer.save(new)
+        if (state := _trained(folder)) is not None:
+            (new / "trainer_state.json").write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
     sizes = [sum(file.stat().st_size for file in where.glob("*.safetensors")) for where in (folder, target)]
     click.echo(f"{human_bytes(sizes[0])} -> {human_bytes(sizes[1])}: {out}")
     if not no_measure:
@@ -109,5 +114,5 @@ def _trained(folder: Path) -> dict[str, object] | None:
     try:
         state = json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))
         return {name: state[name] for name in ("step", "tokens", "val_loss") if name in state}
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return None

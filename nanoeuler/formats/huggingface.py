@@ -164,7 +164,10 @@ def int8_group(folder: Path) -> int | None:
         return None
     if not isinstance(how, dict) or how.get("quant_method") != "nanoeuler" or how.get("bits") != 8:
         raise UserError(f"{path}: weights quantized by another program cannot be read: load the model it was made from")
-    return int(how.get("group_size", 0))
+    size = how.get("group_size")
+    if type(size) is not int:
+        raise UserError(f"{path}: group_size must be a whole number, not {size!r}: make the folder again")
+    return size
 
 
 def _load_int8(folder: Path, layout: Layout) -> np.ndarray:

@@ -60,7 +60,13 @@ def load_int8(folder: Path) -> Int8Weights:
             shape = list(spec.shape)
             axis = group_axis(spec.name)
             shape[axis] = -(-shape[axis] // GROUP)
-            out.scale[spec.name] = to_bfloat16(_read(file, name + SCALE, tuple(shape), "BF16", np.float32))
+            scale = _read(file, name + SCALE, tuple(shape), "BF16", np.float32)
+            if (scale < 0).any():
+                raise UserError(f"{file.path}: {name + SCALE} has negative numbers: the file is damaged")
+            out.scale[spec.name] = to_bfloat16(scale)
+        expected = {PREFIX + n for n in (*out.rest, *out.q)} | {PREFIX + n + SCALE for n in out.scale}
+        if more := sorted(set(file.tensors) - expected):
+            raise UserError(f"{file.path}: {CONFIG} knows nothing of the tensor {more[0]}: they do not belong together")
     return out
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
 
 from nanoeuler.inference.batch import Batch
 from nanoeuler.inference.generator import Generator
@@ -23,6 +26,7 @@ class Conversation:
 
     def __init__(self, generator: Generator, config: SamplingConfig) -> None:
         self.generator, self.config = generator, config
+        self.saved: set[Path] = set()  # files that hold the text, and may be overwritten with it
         block_size = generator.model.config.block_size
         self._batch = Batch(generator.open_decoder(1, block_size), block_size)
         self.reset()
@@ -63,13 +67,22 @@ class Conversation:
         self.turns += 1
         try:
             while not writer.done:
-                piece = writer.take(self._batch.next_logits([writer.text])[0])
+                piece = writer.take(self._next_logits(writer))
                 self.tokens = writer.text.tokens
                 if piece:
                     yield piece
         finally:
             self.tokens = writer.text.tokens
             self.last = self._kept(writer)
+
+    def _next_logits(self, writer: Writer) -> np.ndarray:
+        """The batch's; when stopped in the middle, the cache holds nobody knows what: next time all is read anew."""
+        try:
+            logits: np.ndarray = self._batch.next_logits([writer.text])[0]
+            return logits
+        except BaseException:
+            writer.text.start = -1
+            raise
 
     def _kept(self, writer: Writer) -> Generation:
         """The turn's outcome. A stop string is no part of the text: what was drawn of it is taken back."""

@@ -87,11 +87,11 @@ class Generator:
         ``dtype`` as in :meth:`GPT.save_pretrained`; weights of 8 bits stay so, and `transformers` does not read them.
         Raises UserError if the folder cannot be written.
         """
+        self.tokenizer.save(folder)  # first: it refuses a folder that holds another kind
         if isinstance(self.model, Int8Weights):
             save_int8(Path(folder), self.model, self.tokenizer.eot_id)
         elif isinstance(self.model, GPT):
             self.model.save_pretrained(folder, dtype, self.tokenizer.eot_id)
-        self.tokenizer.save(folder)
 
     # ---- what callers use ---------------------------------------------------------------------------
     def generate(

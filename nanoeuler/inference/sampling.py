@@ -54,8 +54,10 @@ class SamplingConfig:
             raise UserError(f"top_k must be a whole number, 1 or above (0: all tokens), not {self.top_k!r}")
         if not (_is_number(self.top_p) and 0 < self.top_p <= 1):
             raise UserError(f"top_p must be above 0 and at most 1 (1: all tokens), not {self.top_p!r}")
-        if not (_is_number(self.repetition_penalty) and self.repetition_penalty > 0):
-            raise UserError(f"repetition_penalty must be above 0 (1: no penalty), not {self.repetition_penalty!r}")
+        if not (_is_number(self.repetition_penalty) and 0.01 <= self.repetition_penalty <= 100):
+            raise UserError(
+                f"repetition_penalty must be from 0.01 to 100 (1: no penalty), not {self.repetition_penalty!r}"
+            )
         if not (_is_whole(self.seed) and 0 <= self.seed < 1 << 64):
             raise UserError(f"seed must be a whole number from 0 to 2^64 - 1, not {self.seed!r}")
 

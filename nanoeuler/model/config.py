@@ -51,6 +51,9 @@ class GPTConfig:
         if not isinstance(self.init_std, Real) or not 0.0 < self.init_std < float("inf"):
             raise UserError(f"init_std must be above 0, not {self.init_std!r}")
 
+        for name in ("dropout", "init_std"):
+            object.__setattr__(self, name, float(getattr(self, name)))
+
     @property
     def head_dim(self) -> int:
         return self.n_embd // self.n_head

@@ -10,6 +10,7 @@ positions, tanh GELU, and a head that shares its weights with the token embeddin
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -227,7 +228,7 @@ class GPT:
         Targets of -1 do not count. ``scale`` multiplies the gradient, not the loss returned; ``accumulate``
         adds to the gradients there are; ``seed`` picks the dropout masks.
         """
-        x, y = np.asarray(x), np.asarray(y)
+        x, y = as_ids(x), as_ids(y)
         a = self._fill(x, y, training=True)
         dropout = (self.config.dropout, spread(seed))
         self.forward(a, *dropout)
@@ -260,12 +261,12 @@ class GPT:
 
     def loss(self, x: np.ndarray, y: np.ndarray) -> float:
         """Mean cross-entropy (nats) without gradients and without dropout."""
-        x, y = np.asarray(x), np.asarray(y)
+        x, y = as_ids(x), as_ids(y)
         return float(self.losses(x, y).sum(dtype=np.float64)) / max(1, int(np.count_nonzero(y != -1)))
 
     def losses(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Cross-entropy of each token (B, T), 0 where the target is -1."""
-        x, y = np.asarray(x), np.asarray(y)
+        x, y = as_ids(x), as_ids(y)
         a = self._fill(x, y, training=False)
         self.forward(a)
         self.ops.classifier(a.losses, a.lnf, self.p["wte.weight"], a.targets, spare=a.spare)
@@ -280,7 +281,7 @@ class GPT:
         return self._logits(x, last_only, cached)
 
     def _logits(self, x: np.ndarray, last_only: bool, cached: CacheRows | None = None) -> np.ndarray:
-        a = self._fill(np.asarray(x), None, training=False)
+        a = self._fill(as_ids(x), None, training=False)
         self.forward(a, cached=cached)
         B, T, V, C = a.B, a.T, self.config.vocab_size, self.config.n_embd
         rows = a.lnf.reshape(B, T, C)[:, -1, :] if last_only else a.lnf
@@ -308,6 +309,14 @@ class GPT:
                 raise UserError(f"targets must have shape {x.shape} and whole numbers from -1 to {V - 1}")
             self.ops.upload(a.targets, y.reshape(-1))
         return a
+
+
+def as_ids(rows: Any) -> np.ndarray:
+    """Token ids given as an array or as lists of equal length."""
+    try:
+        return np.asarray(rows)
+    except ValueError:
+        raise UserError("rows of token ids must have the same length: pad them, with targets of -1") from None
 
 
 def spread(seed: int) -> int:
