@@ -68,7 +68,7 @@ class Commands(click.Group):
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, "-V", "--version", message="nanoeuler %(version)s")
 def cli() -> None:
-    """GPT-2 complete and from scratch in Python: tokenizer, training and sampling, on any CPU.
+    """GPT-2 complete and from scratch in Python: tokenizer, training and sampling, on CPUs and NVIDIA GPUs.
 
     \b
     Begin with:
