@@ -31,6 +31,7 @@ class DemoSettings:
     training: dict[str, Any] = field(default_factory=dict)  # settings laid over the preset's
     minutes: float = 2.8  # for everything, on whatever machine this is
     seconds_after: float = 8.0  # kept for plotting and writing three stories
+    seconds_to_compile: float = 20.0  # kept for compiling what writes, the first time
     slack: float = 10.0  # seconds behind the plan that do not matter
     evaluations: int = 5  # during training
     overhead: float = 1.1  # evaluating and saving, as a factor on the time of the steps alone
@@ -68,6 +69,8 @@ def command(out: str | None, minutes: float | None, steps: int | None, seed: int
 def demo(out: str | None, minutes: float | None, steps: int | None, seed: int, device: str, s: DemoSettings) -> None:
     """Run the demo with settings ``s``: see :func:`command`."""
     begun = time.perf_counter()
+    from nanoeuler.ops.cpu.warmup import is_cold
+
     if minutes is not None and not 0 < minutes < 60 * 24:
         raise UserError(f"--minutes must be above 0, and at most a day, not {minutes}")
     if steps is not None and steps < 1:
@@ -75,6 +78,8 @@ def demo(out: str | None, minutes: float | None, steps: int | None, seed: int, d
     if steps is not None and minutes is not None:
         raise UserError("--steps and --minutes contradict each other: give one of the two")
     budget = 60 * (s.minutes if minutes is None else minutes) - s.seconds_after
+    if device == "cpu" and is_cold("decode", "decode"):
+        budget -= s.seconds_to_compile
     check_settings(seed, device, s)
     folder = new_folder(out)
 

@@ -24,10 +24,10 @@ def _beside_the_kernels():  # type: ignore[no-untyped-def]
     """Never called: Numba tells where it would keep it, which is where it keeps the kernels of this folder."""
 
 
-def is_cold() -> bool:
-    """Whether the largest kernel still has to be compiled. (Importing it to ask would compile it.)"""
-    source = Path(__file__).with_name("attention.py")
-    cached = Path(_beside_the_kernels.stats.cache_path).glob("attention.attention_backward-*.nbi")
+def is_cold(module: str = "attention", kernel: str = "attention_backward") -> bool:
+    """Whether a kernel, the largest of training, still has to be compiled. (Importing it to ask would compile it.)"""
+    source = Path(__file__).with_name(f"{module}.py")
+    cached = Path(_beside_the_kernels.stats.cache_path).glob(f"{module}.{kernel}-*.nbi")
     return not any(file.stat().st_mtime >= source.stat().st_mtime for file in cached)
 
 
