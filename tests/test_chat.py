@@ -66,6 +66,21 @@ def test_stopping_in_the_middle_keeps_what_was_written() -> None:
     assert "".join(talk.answer(max_new_tokens=4)) == want
 
 
+def test_an_interrupt_while_reading_spoils_no_later_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = generator(400)
+    talk, undisturbed = (Conversation(writer, SamplingConfig(temperature=0)) for _ in range(2))
+    talk.add("abc")
+    list(talk.answer(max_new_tokens=4))
+    talk.add("defgh")
+    with monkeypatch.context() as patch:  # the slot is already as long as if the words had been read
+        patch.setattr(GPT, "logits_cached", lambda *args, **kwargs: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            list(talk.answer(max_new_tokens=4))
+    talk.add("ha")
+    undisturbed.tokens = list(talk.tokens)
+    assert "".join(talk.answer(max_new_tokens=9)) == "".join(undisturbed.answer(max_new_tokens=9))
+
+
 def test_stop_texts_are_no_part_of_the_text() -> None:
     writer = generator(400)
     talk = Conversation(writer, SamplingConfig(temperature=1, seed=3))

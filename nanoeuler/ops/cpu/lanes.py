@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 from llvmlite import ir
 from numba.core import cgutils
 
-from nanoeuler.ops.cpu.simd import VL
+from nanoeuler.ops.cpu.simd import VL, emit_exp
 
 _f32, _i32, _i64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 Value: TypeAlias = ir.Value
@@ -36,9 +36,6 @@ class Lanes:
 
     def const(self, value: float) -> Value:
         return ir.Constant(self.type, [value] * VL)
-
-    def const_int(self, value: int) -> Value:
-        return ir.Constant(self.int, [value] * VL)
 
     def splat(self, scalar: Value) -> Value:
         kind = self.int if scalar.type == _i32 else self.type
@@ -94,19 +91,7 @@ class Lanes:
         return self.mul(y, self.fma(self.mul(self.const(-1.0), x), y, self.const(2.0)))
 
     def exp(self, x: Value) -> Value:
-        """See :func:`nanoeuler.ops.cpu.simd.exp`."""
-        b, low, high = self.b, self.const(-87.0), self.const(80.0)
-        vanishes = b.fcmp_ordered("<", x, low)
-        x = b.select(vanishes, low, x)
-        x = b.select(b.fcmp_ordered(">", x, high), high, x)
-        n = self._call("rint", b.fmul(x, self.const(1.4426950408889634)))
-        r = self.fma(n, self.const(-0.693145751953125), x)  # ln2 in two parts: the first product is exact
-        r = self.fma(n, self.const(-1.428606765330187e-06), r)
-        poly = self.const(1.0 / 5040.0)
-        for factorial in (720.0, 120.0, 24.0, 6.0, 2.0, 1.0, 1.0):
-            poly = self.fma(poly, r, self.const(1.0 / factorial))
-        exponent = b.shl(b.add(b.fptosi(n, self.int), self.const_int(127)), self.const_int(23))
-        return b.select(vanishes, self.const(0.0), b.fmul(poly, b.bitcast(exponent, self.type)))
+        return emit_exp(self.b, x)
 
     def total(self, x: Value) -> Value:
         """The sum of all lanes: halves are added until one is left."""

@@ -290,34 +290,44 @@ def widest_vectors(typingctx: Any) -> Any:
     return types.void(), codegen
 
 
-@intrinsic
-def exp(typingctx: Any, x: Any) -> Any:
-    """float32 ``e^x`` as straight-line arithmetic, so that loops over it vectorise (libm's exp is a scalar call).
+def emit_exp(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """float32 ``e^x`` of a number or of a vector of numbers, as straight-line arithmetic.
 
     ``x = n ln2 + r`` with ``|r| <= ln2/2``; ``e^r`` by its Taylor polynomial of degree 7 (truncation error below
     6e-9 relative), ``2^n`` by writing n into the exponent bits. Below -87 the result is 0. Above 80 it is clamped to
     e^80: only GELU goes there, far below zero, and must not meet denormal numbers, which are slow. Measured error:
     below 1.2e-7 relative, one unit in the last place.
     """
+    n_lanes = x.type.count if isinstance(x.type, ir.VectorType) else 0
+    suffix, ints = (f"v{n_lanes}f32", ir.VectorType(_i32, n_lanes)) if n_lanes else ("f32", _i32)
+
+    def const(kind: ir.Type, value: float) -> ir.Constant:
+        return ir.Constant(kind, [value] * n_lanes if n_lanes else value)
+
+    def f(value: float) -> ir.Constant:
+        return const(x.type, value)
+
+    fmuladd = _llvm_function(b, f"llvm.fmuladd.{suffix}", x.type, [x.type] * 3)
+    rint = _llvm_function(b, f"llvm.rint.{suffix}", x.type, [x.type])
+    low, high = f(-87.0), f(80.0)
+    vanishes = b.fcmp_ordered("<", x, low)
+    x = b.select(vanishes, low, x)
+    x = b.select(b.fcmp_ordered(">", x, high), high, x)
+    n = b.call(rint, [b.fmul(x, f(1.4426950408889634))])
+    r = b.call(fmuladd, [n, f(-0.693145751953125), x])  # ln2 in two parts: the first product is exact
+    r = b.call(fmuladd, [n, f(-1.428606765330187e-06), r])
+    poly = f(1.0 / 5040.0)
+    for factorial in (720.0, 120.0, 24.0, 6.0, 2.0, 1.0, 1.0):
+        poly = b.call(fmuladd, [poly, r, f(1.0 / factorial)])
+    exponent = b.shl(b.add(b.fptosi(n, ints), const(ints, 127)), const(ints, 23))
+    return b.select(vanishes, f(0.0), b.fmul(poly, b.bitcast(exponent, x.type)))
+
+
+@intrinsic
+def exp(typingctx: Any, x: Any) -> Any:
+    """float32 ``e^x`` for loops in Numba, which vectorise over it (libm's exp is a scalar call)."""
 
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> Any:
-        def f(value: float) -> ir.Constant:
-            return ir.Constant(_f32, value)
-
-        fmuladd = _llvm_function(builder, "llvm.fmuladd.f32", _f32, [_f32, _f32, _f32])
-        rint = _llvm_function(builder, "llvm.rint.f32", _f32, [_f32])
-        low, high = f(-87.0), f(80.0)
-        (x,) = args
-        vanishes = builder.fcmp_ordered("<", x, low)
-        x = builder.select(vanishes, low, x)
-        x = builder.select(builder.fcmp_ordered(">", x, high), high, x)
-        n = builder.call(rint, [builder.fmul(x, f(1.4426950408889634))])
-        r = builder.call(fmuladd, [n, f(-0.693145751953125), x])  # ln2 in two parts: the first product is exact
-        r = builder.call(fmuladd, [n, f(-1.428606765330187e-06), r])
-        poly = f(1.0 / 5040.0)
-        for factorial in (720.0, 120.0, 24.0, 6.0, 2.0, 1.0, 1.0):
-            poly = builder.call(fmuladd, [poly, r, f(1.0 / factorial)])
-        exponent = builder.shl(builder.add(builder.fptosi(n, _i32), ir.Constant(_i32, 127)), ir.Constant(_i32, 23))
-        return builder.select(vanishes, f(0.0), builder.fmul(poly, builder.bitcast(exponent, _f32)))
+        return emit_exp(builder, args[0])
 
     return types.float32(types.float32), codegen
