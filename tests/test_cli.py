@@ -20,6 +20,7 @@ from nanoeuler.cli import demo as demo_module
 from nanoeuler.cli.demo import DemoSettings, demo, new_folder
 from nanoeuler.cli.main import COMMANDS, run
 from nanoeuler.errors import UserError
+from nanoeuler.model.gpt import GPT
 from nanoeuler.training.events import Step
 
 SIZES = {"n-layer": 1, "n-head": 2, "n-embd": 16, "block-size": 32, "batch-size": 2}
@@ -331,6 +332,16 @@ def test_plan(cli: Cli) -> None:
     assert result.code == 0 and "124,439,808" in result.out and "activations" in result.out
     assert re.search(r"fits into 8.0 GiB; largest batch_size: [1-9]", result.out)
     assert "vocabulary 65" in cli("plan", "--preset", "shakespeare-char", "--device", "reference").out
+
+
+def test_plan_takes_the_size_of_the_model_to_go_on_from(
+    cli: Cli, refuses: Callable[..., None], world: Path, tmp_path: Path
+) -> None:
+    n_params = GPT.from_pretrained(world / "run" / "best", device="reference").config.n_params
+    result = cli("plan", "--init-from", world / "run", "--device", "reference")
+    assert f"{n_params:,} parameters" in result.out
+    refuses("tmp|nowhere", "plan", "--init-from", tmp_path / "nowhere")
+    refuses("--memory must be", "plan", "--memory", "1e300")
 
 
 def test_bench(cli: Cli) -> None:

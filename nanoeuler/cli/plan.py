@@ -9,6 +9,7 @@ import click
 from nanoeuler.cli.config_options import ConfigCommand, config_options, load
 from nanoeuler.cli.console import human_bytes, table
 from nanoeuler.errors import UserError
+from nanoeuler.model.config import GPTConfig
 from nanoeuler.training.config import TrainConfig
 
 
@@ -27,10 +28,10 @@ def command(memory: float | None, preset: str | None, config: str | None, **sett
     """
     from nanoeuler.training.plan import alternatives, plan
 
-    if memory is not None and not 0 < memory < float("inf"):
-        raise UserError(f"--memory must be above 0, in GiB, not {memory}")
+    if memory is not None and not 0 < memory <= 1e9:
+        raise UserError(f"--memory must be above 0 and at most 1e9, in GiB, not {memory}")
     run = load(preset, config, settings)
-    model = run.model_config(_vocabulary(run, preset))
+    model = _sizes(run, preset)
     budget = None if memory is None else int(memory * 2**30)
     made = plan(model, run.batch_size, run.seq_len, run.device, budget, run.recompute)
     click.echo(
@@ -52,6 +53,16 @@ def command(memory: float | None, preset: str | None, config: str | None, **sett
     verdict = "fits" if made.fits else "does not fit"
     largest = made.largest_batch or "none: choose a smaller model or seq_len"
     click.echo(f"\n{verdict} into {human_bytes(made.available)}; largest batch_size: {largest}")
+
+
+def _sizes(run: TrainConfig, preset: str | None) -> GPTConfig:
+    """The model that `nanoeuler train` would train with these settings."""
+    if run.init_from == "scratch":
+        return run.model_config(_vocabulary(run, preset))
+    from nanoeuler.training.runfolder import find_model
+    from nanoeuler.training.setup import pretrained_sizes
+
+    return pretrained_sizes(run, find_model(run.init_from).folder)
 
 
 def _vocabulary(run: TrainConfig, preset: str | None) -> int:

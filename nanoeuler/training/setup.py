@@ -92,11 +92,7 @@ def new_model(config: TrainConfig, data: Data) -> tuple[GPT, BaseTokenizer | Non
 
 def _pretrained(config: TrainConfig, data: Data) -> tuple[GPT, BaseTokenizer | None]:
     folder = find_model(config.init_from).folder
-    sizes = replace(read_config(folder), dropout=config.dropout)
-    for name in ("n_layer", "n_head", "n_embd", "block_size", "vocab_size"):
-        wanted, has = getattr(config, name), getattr(sizes, name)
-        if wanted not in (None, has):
-            raise UserError(f"{name} {wanted} contradicts the model in {folder}, which has {has}: leave {name} out")
+    sizes = pretrained_sizes(config, folder)
     try:
         tokenizer: BaseTokenizer | None = load_tokenizer(folder)
     except UserError:
@@ -111,6 +107,16 @@ def _pretrained(config: TrainConfig, data: Data) -> tuple[GPT, BaseTokenizer | N
     model = GPT.from_pretrained(folder, device=config.device, recompute=config.recompute)
     model.config = sizes
     return model, tokenizer or data.tokenizer
+
+
+def pretrained_sizes(config: TrainConfig, folder: Path) -> GPTConfig:
+    """The sizes of the model in ``folder``. Raises UserError when the run's settings ask for others."""
+    sizes = replace(read_config(folder), dropout=config.dropout)
+    for name in ("n_layer", "n_head", "n_embd", "block_size", "vocab_size"):
+        wanted, has = getattr(config, name), getattr(sizes, name)
+        if wanted not in (None, has):
+            raise UserError(f"{name} {wanted} contradicts the model in {folder}, which has {has}: leave {name} out")
+    return sizes
 
 
 def check_memory(config: TrainConfig, model: GPTConfig) -> None:
