@@ -164,20 +164,19 @@ def _cpu_scratch(config: GPTConfig, B: int, T: int) -> tuple[int, int]:
     """(floats of scratch, rows of logits) that the CPU engine ends up with after one training step."""
     import numba
 
-    from nanoeuler.ops.cpu import attention, gemm, layernorm, optimizer, sums
-    from nanoeuler.ops.cpu.engine import classifier_rows
+    from nanoeuler.ops.cpu import scratch  # and no kernel, for importing those compiles them
 
     N, C, V = B * T, config.n_embd, config.vocab_size
-    chunk = classifier_rows(N, V)
+    chunk = scratch.classifier_rows(N, V)
     shapes = [(n, V, C) for n in (chunk, N % chunk) if n] + [(n, C, V) for n in (chunk, N % chunk) if n]
     shapes += [(V, C, n) for n in (chunk, N % chunk) if n]
     for inner, outer in ((C, 3 * C), (C, C), (C, 4 * C), (4 * C, C)):
         shapes += [(N, outer, inner), (inner, outer, N), (N, inner, outer)]  # forward, dweight, dx
     threads = numba.get_num_threads()
-    private = threads * (gemm.workspace_size() + attention.workspace_size(T, config.head_dim))
-    shared = max(gemm.shared_size(*shape) for shape in shapes)
-    norm = 2 * -(-config.n_params // optimizer.BLOCK)  # float64 partial sums count as two floats each
-    shares = max(layernorm.shares_size(N, C), sums.shares_size(4 * C))
+    private = threads * (scratch.product_private() + scratch.attention_private(T, config.head_dim))
+    shared = max(scratch.product_shared(*shape) for shape in shapes)
+    norm = 2 * scratch.flat_blocks(config.n_params)  # float64 partial sums count as two floats each
+    shares = max(scratch.norm_shares(N, C), scratch.sum_shares(4 * C))
     return private + shared + norm + shares, chunk
 
 

@@ -33,12 +33,6 @@ from nanoeuler.ops.cpu.strips import grad_strip, mask_strip, softmax_strip
 MASKED = -1e30
 
 
-def workspace_size(T: int, D: int) -> int:
-    """Floats of private scratch that a thread needs for sequences of T and heads of D: backward's, which is more."""
-    Tp, Dm, Dn = T + MR, D + MR, -(-D // NR) * NR
-    return Tp * (2 * NR + 2 * Dn + 2 * Dm) + 2 * NR * (D + Dn) + Dm * NR + 4 * NR + 16 * 16
-
-
 @njit("Tuple((f4[::1], i8))(f4[::1], i8, i8)", **PART)
 def take(work, at, size):  # type: ignore[no-untyped-def]
     """The next ``size`` floats of scratch, and the next cache line after them."""

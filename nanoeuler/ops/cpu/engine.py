@@ -9,7 +9,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from nanoeuler.ops.cpu import warmup
+from nanoeuler.ops.cpu import scratch, warmup
 from nanoeuler.ops.cpu.lazy import Kernels
 from nanoeuler.ops.cpu.options import BIAS, BIAS_GELU, GELU_GRAD, NONE
 from nanoeuler.ops.storage import STORAGE
@@ -19,14 +19,7 @@ att, cls, drp, emb = Kernels("attention"), Kernels("classifier"), Kernels("dropo
 mm, ln, opt, sums = Kernels("gemm"), Kernels("layernorm"), Kernels("optimizer"), Kernels("sums")
 kv, rows, again = Kernels("cache"), Kernels("rows"), Kernels("gelu_again")
 
-LOGITS_BYTES = 64 << 20  # the classifier's chunk of logits is at most about this large
-
 _NOTHING = np.zeros(1, np.float32)
-
-
-def classifier_rows(N: int, V: int) -> int:
-    """Rows of logits that the classifier holds at a time, for N rows and a vocabulary of V."""
-    return min(N, max(32, LOGITS_BYTES // (4 * V)))
 
 
 class CpuOps:
@@ -49,7 +42,7 @@ class CpuOps:
     def __init__(self) -> None:
         warmup.start()
         self.threads = numba.get_num_threads()
-        self._work = self.empty((self.threads * mm.workspace_size(),))
+        self._work = self.empty((self.threads * scratch.product_private(),))
         self._shared = self.empty((0,))
         self._attention = self.empty((0,))
         self._logits = self.empty((0,))
@@ -88,7 +81,7 @@ class CpuOps:
         bias: np.ndarray = _NOTHING,
         aux: np.ndarray = _NOTHING,
     ) -> None:
-        need = mm.shared_size(*size)
+        need = scratch.product_shared(*size)
         if self._shared.size < need:
             self._shared = self.empty((need,))
         mm.gemm(
@@ -133,7 +126,7 @@ class CpuOps:
             self._column_sums(dx_sum, dx, accumulate)
 
     def _column_sums(self, out: np.ndarray, x: np.ndarray, accumulate: bool) -> None:
-        shares = self._row_shares(sums.shares_size(out.size))
+        shares = self._row_shares(scratch.sum_shares(out.size))
         sums.column_sums(out, _flat(x), x.size // out.size, bool(accumulate), shares)
 
     def _row_shares(self, need: int) -> np.ndarray:
@@ -196,7 +189,7 @@ class CpuOps:
         dx_sum: np.ndarray | None = None,
     ) -> None:
         past = _NOTHING if dresidual is None else _flat(dresidual)
-        shares = self._row_shares(ln.shares_size(mean.size, weight.size))
+        shares = self._row_shares(scratch.norm_shares(mean.size, weight.size))
         ln.layernorm_backward(
             _flat(dx), dweight, dbias, _NOTHING if dx_sum is None else dx_sum, _flat(dout), _flat(x), mean, rstd,
             weight, past, dresidual is not None, bool(accumulate), shares,
@@ -207,7 +200,7 @@ class CpuOps:
 
     # ---- attention ----------------------------------------------------------------------------------
     def _attention_scratch(self, T: int, D: int) -> np.ndarray:
-        need = self.threads * att.workspace_size(T, D)
+        need = self.threads * scratch.attention_private(T, D)
         if self._attention.size < need:
             self._attention = self.empty((need,))
         return self._attention
@@ -301,7 +294,7 @@ class CpuOps:
         spare: np.ndarray | None = None,
     ) -> None:
         (N, C), V = x.shape, wte.shape[0]
-        rows = classifier_rows(N, V)
+        rows = scratch.classifier_rows(N, V)
         if self._logits.size < rows * V:
             self._logits = self.empty((rows * V,))
         for s in range(0, N, rows):
@@ -315,7 +308,7 @@ class CpuOps:
 
     # ---- optimizer ----------------------------------------------------------------------------------
     def global_norm(self, grad: np.ndarray) -> float:
-        blocks = -(-grad.size // opt.BLOCK)
+        blocks = scratch.flat_blocks(grad.size)
         if self._partial.size < blocks:
             self._partial = np.empty(blocks, np.float64)
         partial = self._partial[:blocks]

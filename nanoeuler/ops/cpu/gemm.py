@@ -25,59 +25,61 @@ from numba import njit, prange
 
 from nanoeuler.ops.cpu.options import BIAS, BIAS_GELU, FAST, NONE, ORDERED_PART, PART
 from nanoeuler.ops.cpu.row_kernels import add_row, bias_gelu_row, gelu_grad_row
+from nanoeuler.ops.cpu.scratch import KC, KS, MC, NC
 from nanoeuler.ops.cpu.simd import MR, NR, VL, copy_a, copy_b, tile, turn_a, turn_b
 
-KC = 256  # k's per block: a panel of A and one of B (12 + 32 KB with AVX-512) fit into L1 together
-NC = 8 * NR  # columns of B a thread packs at a time: KC x NC in L2
-MC = 20 * MR  # rows of A a thread packs at a time
-KS = 4096  # k's per packing round: bounds the shared buffer
+
+@njit("void(f4[::1], i8, f4[::1], i8, i8, i8, i8, i8, i8)", **PART)
+def pack_rest(dst, d0, src, s0, n, k, sn, sk, R):  # type: ignore[no-untyped-def]
+    """What packing leaves: the last k's of whole panels where k is no multiple of VL, and the panel with an edge."""
+    full = n // R
+    if sn != 1 and k % VL != 0:
+        for p in range(full):
+            for kk in range(k // VL * VL, k):
+                for i in range(R):
+                    dst[d0 + p * R * k + kk * R + i] = src[s0 + (p * R + i) * sn + kk]
+    if full * R < n:
+        panel, s = dst[d0 + full * R * k : d0 + (full + 1) * R * k], s0 + full * R * sn
+        panel[:] = np.float32(0.0)
+        for kk in range(k):
+            for i in range(n - full * R):
+                panel[kk * R + i] = src[s + i * sn + kk * sk]
 
 
-def workspace_size() -> int:
-    """Floats of private scratch that each thread needs (the same for any shape)."""
-    return KC * max(NC, MC) + MR * NR
+@njit("void(f4[::1], i8, f4[::1], i8, i8, i8, i8, i8)", **PART)
+def pack_a(dst, d0, src, s0, n, k, sn, sk):  # type: ignore[no-untyped-def]
+    """``dst[d0 + panel*R*k + kk*R + i] = src[s0 + (panel*R+i)*sn + kk*sk]`` for an (n, k) operand, R = MR.
+
+    Rows beyond n are zero, so the tile needs no edge cases. ``sn`` or ``sk`` must be 1.
+    """
+    if sn == 1:
+        for kk in range(k):  # along the rows of src as they lie in memory, into all panels at once
+            source, target = src.ctypes.data + 4 * (s0 + kk * sk), dst.ctypes.data + 4 * (d0 + kk * MR)
+            for p in range(n // MR):
+                copy_a(target + 4 * p * MR * k, source + 4 * p * MR)
+    else:
+        for p in range(n // MR):
+            source, target = src.ctypes.data + 4 * (s0 + p * MR * sn), dst.ctypes.data + 4 * (d0 + p * MR * k)
+            for kk in range(0, k // VL * VL, VL):
+                turn_a(target + 4 * kk * MR, MR, source + 4 * kk, sn)
+    pack_rest(dst, d0, src, s0, n, k, sn, sk, MR)
 
 
-def shared_size(M: int, N: int, K: int) -> int:
-    """Floats of the shared packing buffer that ``gemm`` needs for this shape, whichever side it cuts."""
-    return max((M + MR) * min(K, KS), (N + NR) * min(K, KS))
-
-
-def make_pack(R, turn, copy):  # type: ignore[no-untyped-def]
-    """The packing routine for panels of R rows. R is a constant of the compiled code, so its loops unroll."""
-
-    @njit("void(f4[::1], i8, f4[::1], i8, i8, i8, i8, i8)", **PART)
-    def pack(dst, d0, src, s0, n, k, sn, sk):  # type: ignore[no-untyped-def]
-        """``dst[d0 + panel*R*k + kk*R + i] = src[s0 + (panel*R+i)*sn + kk*sk]`` for an (n, k) operand.
-
-        Rows beyond n are zero, so the tile needs no edge cases. ``sn`` or ``sk`` must be 1.
-        """
-        full = n // R  # panels without an edge
-        if sn == 1:
-            for kk in range(k):  # along the rows of src as they lie in memory, into all panels at once
-                source, target = src.ctypes.data + 4 * (s0 + kk * sk), dst.ctypes.data + 4 * (d0 + kk * R)
-                for p in range(full):
-                    copy(target + 4 * p * R * k, source + 4 * p * R)
-        else:
-            turned = k // VL * VL
-            for p in range(full):
-                panel, s = dst[d0 + p * R * k : d0 + (p + 1) * R * k], s0 + p * R * sn
-                for kk in range(0, turned, VL):
-                    turn(panel.ctypes.data + 4 * kk * R, R, src.ctypes.data + 4 * (s + kk), sn)
-                for kk in range(turned, k):
-                    for i in range(R):
-                        panel[kk * R + i] = src[s + i * sn + kk]
-        if full * R < n:
-            panel, s = dst[d0 + full * R * k : d0 + (full + 1) * R * k], s0 + full * R * sn
-            panel[:] = np.float32(0.0)
-            for kk in range(k):
-                for i in range(n - full * R):
-                    panel[kk * R + i] = src[s + i * sn + kk * sk]
-
-    return pack
-
-
-pack_a, pack_b = make_pack(MR, turn_a, copy_a), make_pack(NR, turn_b, copy_b)
+@njit("void(f4[::1], i8, f4[::1], i8, i8, i8, i8, i8)", **PART)
+def pack_b(dst, d0, src, s0, n, k, sn, sk):  # type: ignore[no-untyped-def]
+    """The same with R = NR. (One function for both, made with R, would be a closure, which Numba's cache never finds
+    again: it was compiled at every start.)"""
+    if sn == 1:
+        for kk in range(k):
+            source, target = src.ctypes.data + 4 * (s0 + kk * sk), dst.ctypes.data + 4 * (d0 + kk * NR)
+            for p in range(n // NR):
+                copy_b(target + 4 * p * NR * k, source + 4 * p * NR)
+    else:
+        for p in range(n // NR):
+            source, target = src.ctypes.data + 4 * (s0 + p * NR * sn), dst.ctypes.data + 4 * (d0 + p * NR * k)
+            for kk in range(0, k // VL * VL, VL):
+                turn_b(target + 4 * kk * NR, NR, source + 4 * kk, sn)
+    pack_rest(dst, d0, src, s0, n, k, sn, sk, NR)
 
 
 @njit("void(i8, i8, i8, f4[::1], i8, i8, i8, i8, i8, f4[::1], i8)", **PART)
@@ -176,8 +178,8 @@ def gemm(C, A, ta, B, tb, M, N, K, accumulate, mode, bias, aux, shared, work, th
     """``C (M,N) (+)= op(A) (M,K) @ op(B) (K,N)`` on flat float32 buffers; ``ta``, ``tb``: A or B is stored transposed.
 
     ``mode`` is an epilogue: BIAS adds ``bias`` (N,); BIAS_GELU also applies GELU and keeps its input in ``aux`` (M,N);
-    GELU_GRAD multiplies by GELU's derivative at ``aux``. ``shared`` (see :func:`shared_size`) and ``work``
-    (``threads`` x :func:`workspace_size`, flat) are scratch.
+    GELU_GRAD multiplies by GELU's derivative at ``aux``. ``shared`` and ``work`` (a part for each thread) are scratch,
+    as large as ``product_shared`` and ``product_private`` in ``scratch.py`` say.
     """
     sam, sak = (1, M) if ta else (K, 1)
     sbn, sbk = (K, 1) if tb else (1, N)

@@ -11,10 +11,10 @@ from numba import njit, prange
 
 from nanoeuler.ops.cpu.options import FAST, PART
 from nanoeuler.ops.cpu.row_kernels import add_row, norm_row_backward, norm_row_backward_add, normalize_row
+from nanoeuler.ops.cpu.scratch import NORM_ROWS as ROWS
 from nanoeuler.ops.cpu.sums import sum_shares
 
 EPS = 1e-5
-ROWS = 32  # rows a program takes at a time
 
 
 @njit("void(f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], b1, i8, i8)", **PART)
@@ -63,11 +63,6 @@ def rows_backward(dx, shares, dout, x, mean, rstd, weight, dresidual, add, r0, r
             norm_row_backward_add(C, d, sums, g, row, w, dresidual.ctypes.data + at, mean[r], rstd[r])
         else:
             norm_row_backward(C, d, sums, g, row, w, g, mean[r], rstd[r])
-
-
-def shares_size(N: int, C: int) -> int:
-    """Floats of scratch for :func:`layernorm_backward`."""
-    return -(-N // ROWS) * 3 * C
 
 
 @njit(parallel=True, **FAST)

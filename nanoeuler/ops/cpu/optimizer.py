@@ -8,8 +8,7 @@ import numpy as np
 from numba import njit, prange
 
 from nanoeuler.ops.cpu.options import FAST
-
-BLOCK = 16384
+from nanoeuler.ops.cpu.scratch import FLAT_BLOCK as BLOCK
 
 
 @njit(parallel=True, **FAST)

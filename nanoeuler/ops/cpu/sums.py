@@ -12,8 +12,7 @@ from numba import njit, prange
 
 from nanoeuler.ops.cpu.options import FAST, PART
 from nanoeuler.ops.cpu.row_kernels import add_row
-
-BLOCKS = 32  # a sum over rows has at most so many shares, whatever the number of threads
+from nanoeuler.ops.cpu.scratch import SUM_BLOCKS as BLOCKS
 
 
 @njit("void(f4[::1], f4[::1], i8, i8, i8, b1)", **PART)
@@ -24,11 +23,6 @@ def sum_shares(out, shares, at, stride, n, accumulate):  # type: ignore[no-untyp
         out[:] = np.float32(0.0)
     for i in range(n):
         add_row(C, target, target, source + 4 * i * stride)
-
-
-def shares_size(C: int) -> int:
-    """Floats of scratch for :func:`column_sums`."""
-    return BLOCKS * C
 
 
 @njit(parallel=True, **FAST)
