@@ -22,11 +22,12 @@ each pair; bytes: q, k, v and out once each. Bound by arithmetic: the products, 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from nanoeuler.ops.cpu.dropout import hash32
 from nanoeuler.ops.cpu.gemm import pack_b
-from nanoeuler.ops.cpu.options import FAST, PART
+from nanoeuler.ops.cpu.options import KERNEL, PART
+from nanoeuler.ops.cpu.parallel import fork
 from nanoeuler.ops.cpu.simd import MR, NR, VL, copy_floats, prefetch, tile_of_columns, tile_of_rows, turn_square
 from nanoeuler.ops.cpu.strips import grad_strip, mask_strip, softmax_strip
 
@@ -111,7 +112,7 @@ def drop_strip(P, q0, keys, base, T, start, threshold, scale):  # type: ignore[n
             P[k * NR + i] = P[k * NR + i] * scale if keep else np.float32(0.0)
 
 
-@njit("void(f4[::1], f4[::1], f4[::1], i8, i8, i8, i8, i8, u4, u4, f4, f4[::1])", **PART)
+@njit(**PART)
 def attend(out, lse, qkv, b, h, T, C, D, start, threshold, keep_scale, work):  # type: ignore[no-untyped-def]
     """Forward of one (batch, head) pair; ``lse`` (T,) is that pair's."""
     k_copy, at = take(work, 0, (T + MR) * (D + MR))
@@ -152,7 +153,7 @@ def attend(out, lse, qkv, b, h, T, C, D, start, threshold, keep_scale, work):  #
         write_rows(out, (b * T + q0) * C + h * D, C, ot, n, D)
 
 
-@njit("void(f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], i8, i8, i8, i8, i8, u4, u4, f4, f4[::1])", **PART)
+@njit(**PART)
 def attend_backward(dqkv, dout, out, lse, qkv, b, h, T, C, D, start, threshold, keep_scale, work):  # type: ignore[no-untyped-def]
     """Backward of one pair. With P = exp(S - lse) and delta = sum_d dO O (Dao et al. 2022, appendix B):
 
@@ -224,29 +225,35 @@ def attend_backward(dqkv, dout, out, lse, qkv, b, h, T, C, D, start, threshold, 
         copy_floats(place + 8 * C, dv.ctypes.data + 4 * t * Dn, D)
 
 
-@njit(parallel=True, **FAST)
+@njit(**PART)
+def attend_pairs(t, out, lse, qkv, B, T, C, H, start, threshold, keep_scale, work, threads):  # type: ignore[no-untyped-def]
+    """Thread t's pairs of :func:`attention`."""
+    size = work.shape[0] // threads
+    mine = work[t * size : (t + 1) * size]
+    for pair in range(t * B * H // threads, (t + 1) * B * H // threads):
+        b, h, lse_of_pair = pair // H, pair % H, lse[pair * T : (pair + 1) * T]
+        attend(out, lse_of_pair, qkv, b, h, T, C, C // H, start, threshold, keep_scale, mine)
+
+
+@njit(**KERNEL)
 def attention(out, lse, qkv, B, T, C, H, start, threshold, keep_scale, work, threads):  # type: ignore[no-untyped-def]
     """Flat buffers: qkv (B*T*3C), out (B*T*C), lse (B*H*T); ``threshold`` 0 means no dropout."""
+    sizes, mask = (B, T, C, H), (start, threshold, keep_scale)
+    fork(attend_pairs, threads, (out, lse, qkv, *sizes, *mask, work, threads))
+
+
+@njit(**PART)
+def attend_pairs_backward(t, dqkv, dout, out, lse, qkv, B, T, C, H, start, threshold, keep_scale, work, threads):  # type: ignore[no-untyped-def]
+    """Thread t's pairs of :func:`attention_backward`."""
     size = work.shape[0] // threads
-    for thread in prange(threads):
-        t = np.int64(thread)
-        mine = work[t * size : (t + 1) * size]
-        for pair in range(t * B * H // threads, (t + 1) * B * H // threads):
-            attend(
-                out, lse[pair * T : (pair + 1) * T], qkv, pair // H, pair % H, T, C, C // H,
-                start, threshold, keep_scale, mine,
-            )  # fmt: skip
+    mine = work[t * size : (t + 1) * size]
+    for pair in range(t * B * H // threads, (t + 1) * B * H // threads):
+        b, h, lse_of_pair = pair // H, pair % H, lse[pair * T : (pair + 1) * T]
+        attend_backward(dqkv, dout, out, lse_of_pair, qkv, b, h, T, C, C // H, start, threshold, keep_scale, mine)
 
 
-@njit(parallel=True, **FAST)
+@njit(**KERNEL)
 def attention_backward(dqkv, dout, out, lse, qkv, B, T, C, H, start, threshold, keep_scale, work, threads):  # type: ignore[no-untyped-def]
     """Flat buffers as in :func:`attention`."""
-    size = work.shape[0] // threads
-    for thread in prange(threads):
-        t = np.int64(thread)
-        mine = work[t * size : (t + 1) * size]
-        for pair in range(t * B * H // threads, (t + 1) * B * H // threads):
-            attend_backward(
-                dqkv, dout, out, lse[pair * T : (pair + 1) * T], qkv, pair // H, pair % H, T, C, C // H,
-                start, threshold, keep_scale, mine,
-            )  # fmt: skip
+    sizes, mask = (B, T, C, H), (start, threshold, keep_scale)
+    fork(attend_pairs_backward, threads, (dqkv, dout, out, lse, qkv, *sizes, *mask, work, threads))

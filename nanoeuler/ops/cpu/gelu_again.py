@@ -5,19 +5,23 @@ Reads 4 bytes and writes 4 bytes an element, for some twenty operations: bound b
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit, prange
+from numba import njit
 
-from nanoeuler.ops.cpu.options import ORDERED
+from nanoeuler.ops.cpu.options import ORDERED, ORDERED_PART
+from nanoeuler.ops.cpu.parallel import fork
 from nanoeuler.ops.cpu.row_kernels import gelu_row
 
 BLOCK = 16384
 
 
-@njit("void(f4[::1], f4[::1])", parallel=True, **ORDERED)
+@njit(**ORDERED_PART)
+def gelu_block(block, out, pre):  # type: ignore[no-untyped-def]
+    """A block of :func:`gelu_again`."""
+    first = block * BLOCK
+    gelu_row(min(pre.shape[0], first + BLOCK) - first, out.ctypes.data + 4 * first, pre.ctypes.data + 4 * first)
+
+
+@njit(nogil=True, **ORDERED)
 def gelu_again(out, pre):  # type: ignore[no-untyped-def]
     """``out = gelu(pre)``, both flat, the elements in blocks dealt out to the threads."""
-    n = pre.shape[0]
-    for block in prange((n + BLOCK - 1) // BLOCK):
-        first = np.int64(block) * BLOCK
-        gelu_row(min(n, first + BLOCK) - first, out.ctypes.data + 4 * first, pre.ctypes.data + 4 * first)
+    fork(gelu_block, (pre.shape[0] + BLOCK - 1) // BLOCK, (out, pre))

@@ -21,9 +21,10 @@ Determinism: each element of C sums over k in one fixed order, whatever the numb
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
-from nanoeuler.ops.cpu.options import BIAS, BIAS_GELU, FAST, NONE, ORDERED_PART, PART
+from nanoeuler.ops.cpu.options import BIAS, BIAS_GELU, KERNEL, NONE, ORDERED_PART, PART
+from nanoeuler.ops.cpu.parallel import fork
 from nanoeuler.ops.cpu.row_kernels import add_row, bias_gelu_row, gelu_grad_row
 from nanoeuler.ops.cpu.scratch import KC, KS, MC, NC
 from nanoeuler.ops.cpu.simd import MR, NR, VL, copy_a, copy_b, tile, turn_a, turn_b
@@ -173,7 +174,29 @@ def cut_by_columns(mp, np_, threads):  # type: ignore[no-untyped-def]
     return 11 * columns < 10 * rows
 
 
-@njit(parallel=True, **FAST)
+@njit(**PART)
+def pack_shared(p, by_columns, shared, a, b, k):  # type: ignore[no-untyped-def]
+    """Panel p of the operand that all threads read: A, or B where rows are cut."""
+    (A, sam, a0, sak, M), (B, sbn, b0, sbk, N) = a, b
+    if by_columns:
+        pack_a(shared, p * MR * k, A, p * MR * sam + a0, min(MR, M - p * MR), k, sam, sak)
+    else:
+        pack_b(shared, p * NR * k, B, p * NR * sbn + b0, min(NR, N - p * NR), k, sbn, sbk)
+
+
+@njit(**PART)
+def part_of_thread(t, by_columns, each, C, a, b, k, shared, acc, mode, bias, aux, work, size):  # type: ignore[no-untyped-def]
+    """Thread t's ``each`` columns of C, or rows; ``a`` and ``b`` as in :func:`gemm`."""
+    (A, sam, a0, sak, M), (B, sbn, b0, sbk, N) = a, b
+    if by_columns:
+        n0, n1 = min(N, t * each), min(N, (t + 1) * each)
+        columns_of_thread(C, N, M, n0, n1, k, B, b0, sbn, sbk, shared, acc, mode, bias, aux, work, t * size)
+    else:
+        m0, m1 = min(M, t * each), min(M, (t + 1) * each)
+        rows_of_thread(C, N, m0, m1, k, A, a0, sam, sak, shared, acc, mode, bias, aux, work, t * size)
+
+
+@njit(**KERNEL)
 def gemm(C, A, ta, B, tb, M, N, K, accumulate, mode, bias, aux, shared, work, threads):  # type: ignore[no-untyped-def]
     """``C (M,N) (+)= op(A) (M,K) @ op(B) (K,N)`` on flat float32 buffers; ``ta``, ``tb``: A or B is stored transposed.
 
@@ -184,26 +207,13 @@ def gemm(C, A, ta, B, tb, M, N, K, accumulate, mode, bias, aux, shared, work, th
     sam, sak = (1, M) if ta else (K, 1)
     sbn, sbk = (K, 1) if tb else (1, N)
     mp, np_ = (M + MR - 1) // MR, (N + NR - 1) // NR
-    m_each, n_each = (mp + threads - 1) // threads, (np_ + threads - 1) // threads
     by_columns = cut_by_columns(mp, np_, threads)
+    each = (np_ + threads - 1) // threads * NR if by_columns else (mp + threads - 1) // threads * MR
     size = work.shape[0] // threads
     for s0 in range(0, K, KS):
         k = min(KS, K - s0)
         last = NONE if s0 + k < K else mode
         acc = accumulate or s0 > 0
-        for panel in prange(mp if by_columns else np_):
-            p = np.int64(panel)  # prange counts in uint64; one type means one compilation of pack
-            if by_columns:
-                pack_a(shared, p * MR * k, A, p * MR * sam + s0 * sak, min(MR, M - p * MR), k, sam, sak)
-            else:
-                pack_b(shared, p * NR * k, B, p * NR * sbn + s0 * sbk, min(NR, N - p * NR), k, sbn, sbk)
-        for thread in prange(threads):
-            t = np.int64(thread)
-            if by_columns:
-                n0, n1 = min(N, t * n_each * NR), min(N, (t + 1) * n_each * NR)
-                columns_of_thread(
-                    C, N, M, n0, n1, k, B, s0 * sbk, sbn, sbk, shared, acc, last, bias, aux, work, t * size
-                )
-            else:
-                m0, m1 = min(M, t * m_each * MR), min(M, (t + 1) * m_each * MR)
-                rows_of_thread(C, N, m0, m1, k, A, s0 * sak, sam, sak, shared, acc, last, bias, aux, work, t * size)
+        a, b = (A, sam, s0 * sak, sak, M), (B, sbn, s0 * sbk, sbk, N)  # operand, strides, start, rows or columns
+        fork(pack_shared, mp if by_columns else np_, (by_columns, shared, a, b, k))
+        fork(part_of_thread, threads, (by_columns, each, C, a, b, k, shared, acc, last, bias, aux, work, size))

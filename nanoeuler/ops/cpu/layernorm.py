@@ -7,9 +7,10 @@ widths a row (3 KB) stays in L1 between the three passes (sum, squared deviation
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
-from nanoeuler.ops.cpu.options import FAST, PART
+from nanoeuler.ops.cpu.options import KERNEL, PART
+from nanoeuler.ops.cpu.parallel import fork
 from nanoeuler.ops.cpu.row_kernels import add_row, norm_row_backward, norm_row_backward_add, normalize_row
 from nanoeuler.ops.cpu.scratch import NORM_ROWS as ROWS
 from nanoeuler.ops.cpu.sums import sum_shares
@@ -17,10 +18,10 @@ from nanoeuler.ops.cpu.sums import sum_shares
 EPS = 1e-5
 
 
-@njit("void(f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], b1, i8, i8)", **PART)
-def rows_forward(out, mean, rstd, residual, x, delta, weight, bias, add, r0, r1):  # type: ignore[no-untyped-def]
-    """Rows r0..r1 of :func:`layernorm`."""
-    C = weight.shape[0]
+@njit(**PART)
+def rows_forward(block, out, mean, rstd, residual, x, delta, weight, bias, add):  # type: ignore[no-untyped-def]
+    """A block of ROWS rows of :func:`layernorm`."""
+    C, r0, r1 = weight.shape[0], block * ROWS, min(mean.shape[0], (block + 1) * ROWS)
     w, b, o, source = weight.ctypes.data, bias.ctypes.data, out.ctypes.data, x.ctypes.data
     m, rs = mean.ctypes.data, rstd.ctypes.data
     for r in range(r0, r1):
@@ -41,19 +42,18 @@ def norm_row(out, row, weight, bias):  # type: ignore[no-untyped-def]
     normalize_row(weight.shape[0], *addresses, at, at + 4, np.float32(EPS))
 
 
-@njit(parallel=True, **FAST)
+@njit(**KERNEL)
 def layernorm(out, mean, rstd, residual, x, delta, weight, bias, add):  # type: ignore[no-untyped-def]
     """Rows of flat (N, C) buffers. With ``add``: ``residual = x + delta`` is written and normalised."""
-    N = mean.shape[0]
-    for index in prange((N + ROWS - 1) // ROWS):
-        r = np.int64(index) * ROWS
-        rows_forward(out, mean, rstd, residual, x, delta, weight, bias, add, r, min(N, r + ROWS))
+    blocks = (mean.shape[0] + ROWS - 1) // ROWS
+    fork(rows_forward, blocks, (out, mean, rstd, residual, x, delta, weight, bias, add))
 
 
-@njit("void(f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], f4[::1], b1, i8, i8)", **PART)
-def rows_backward(dx, shares, dout, x, mean, rstd, weight, dresidual, add, r0, r1):  # type: ignore[no-untyped-def]
-    """Rows r0..r1 of :func:`layernorm_backward`; ``shares`` (3C,) receives their part of dweight, dbias and dx_sum."""
-    C = weight.shape[0]
+@njit(**PART)
+def rows_backward(block, dx, partial, dout, x, mean, rstd, weight, dresidual, add):  # type: ignore[no-untyped-def]
+    """A block of ROWS rows of :func:`layernorm_backward`, with its share of dweight, dbias and dx_sum."""
+    C, r0, r1 = weight.shape[0], block * ROWS, min(mean.shape[0], (block + 1) * ROWS)
+    shares = partial[block * 3 * C : (block + 1) * 3 * C]
     shares[:] = np.float32(0.0)
     sums, w = shares.ctypes.data, weight.ctypes.data
     for r in range(r0, r1):
@@ -65,7 +65,7 @@ def rows_backward(dx, shares, dout, x, mean, rstd, weight, dresidual, add, r0, r
             norm_row_backward(C, d, sums, g, row, w, g, mean[r], rstd[r])
 
 
-@njit(parallel=True, **FAST)
+@njit(**KERNEL)
 def layernorm_backward(dx, dweight, dbias, dx_sum, dout, x, mean, rstd, weight, dresidual, add, accumulate, partial):  # type: ignore[no-untyped-def]
     """``dx = rstd (g - mean(g) - xhat mean(g xhat))`` with ``g = dout weight``; ``+ dresidual`` with ``add``.
 
@@ -73,13 +73,8 @@ def layernorm_backward(dx, dweight, dbias, dx_sum, dout, x, mean, rstd, weight, 
     ``dx_sum = sum dx`` in ``partial`` (blocks, 3C). The shares are then summed in order, so the bits do not depend on
     the number of threads. ``dx_sum`` may be of another size than (C,): then it is not wanted.
     """
-    C = weight.shape[0]
-    N = mean.shape[0]
-    blocks = (N + ROWS - 1) // ROWS
-    for index in prange(blocks):
-        block = np.int64(index)
-        shares = partial[block * 3 * C : (block + 1) * 3 * C]
-        rows_backward(dx, shares, dout, x, mean, rstd, weight, dresidual, add, block * ROWS, min(N, (block + 1) * ROWS))
+    C, blocks = weight.shape[0], (mean.shape[0] + ROWS - 1) // ROWS
+    fork(rows_backward, blocks, (dx, partial, dout, x, mean, rstd, weight, dresidual, add))
     sum_shares(dweight, partial, 0, 3 * C, blocks, accumulate)
     sum_shares(dbias, partial, C, 3 * C, blocks, accumulate)
     if dx_sum.shape[0] == C:

@@ -8,9 +8,10 @@ one's cache: after layer norm's backward, 768 x 128 on two cores, that took 34 u
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
-from nanoeuler.ops.cpu.options import FAST, PART
+from nanoeuler.ops.cpu.options import KERNEL, PART
+from nanoeuler.ops.cpu.parallel import fork
 from nanoeuler.ops.cpu.row_kernels import add_row
 from nanoeuler.ops.cpu.scratch import SUM_BLOCKS as BLOCKS
 
@@ -25,17 +26,21 @@ def sum_shares(out, shares, at, stride, n, accumulate):  # type: ignore[no-untyp
         add_row(C, target, target, source + 4 * i * stride)
 
 
-@njit(parallel=True, **FAST)
+@njit(**PART)
+def sum_block(block, shares, x, rows, each, C):  # type: ignore[no-untyped-def]
+    """The share of ``each`` rows of :func:`column_sums`."""
+    share = shares[block * C : (block + 1) * C]
+    share[:] = np.float32(0.0)
+    target, source = share.ctypes.data, x.ctypes.data
+    for r in range(block * each, min(rows, (block + 1) * each)):
+        add_row(C, target, target, source + 4 * r * C)
+
+
+@njit(**KERNEL)
 def column_sums(out, x, rows, accumulate, shares):  # type: ignore[no-untyped-def]
     """``out (C,) (+)= sum of x (rows, C) over rows``."""
     C = out.shape[0]
     each = max(32, (rows + BLOCKS - 1) // BLOCKS)
     blocks = (rows + each - 1) // each
-    for index in prange(blocks):
-        block = np.int64(index)
-        share = shares[block * C : (block + 1) * C]
-        share[:] = np.float32(0.0)
-        target, source = share.ctypes.data, x.ctypes.data
-        for r in range(block * each, min(rows, (block + 1) * each)):
-            add_row(C, target, target, source + 4 * r * C)
+    fork(sum_block, blocks, (shares, x, rows, each, C))
     sum_shares(out, shares, 0, C, blocks, accumulate)
