@@ -14,7 +14,17 @@ and dwte, and forgotten:
 
 *Precision.* z is rounded to bf16 once, the log-sum-exp and the loss are fp32, dz is rounded to bf16 for the products,
 as the formula's own rounding would have it. The vocabulary need not be padded: the tensor memory accelerator reads
-zeros beyond an edge and writes nothing there."""
+zeros beyond an edge and writes nothing there.
+
+*Counting* (GPT-2 124M, 16384 rows, three chunks): three products of 1.26 TFLOP, 5 ms at 750 TFLOP/s. The logits are
+1.65 GB; they are written once, read and replaced, and read twice more: 8.2 GB, 2 ms, of which the products hide all but
+the 3.3 GB of the cross-entropy: 0.8 ms at 4.2 TB/s.
+
+*Measured* on an H200, chunks of 5504 rows: logits 682 us (623 TFLOP/s), dx 594 (715), dwte, added, 643 (660); PyTorch's
+cuBLAS with a padded vocabulary 729, 582 and, not added, 608. The cross-entropy that reads twice: 388 us. In
+long runs, with the product finding maxima and sums, 391 became 292 us (3.8 TB/s, 89 % of a copy), three of them in a
+step 1.25 ms became 0.87, and the product took 0.1 ms more.
+"""
 
 from __future__ import annotations
 

@@ -14,6 +14,11 @@ of C channels needs about ten operations an element, the chip can do hundreds in
 Backward needs sums in both directions: along each row (two numbers, as in forward) and down all rows (gain and bias).
 The grid is therefore *persistent*: about as many programs as fit on the GPU at once, each walking over many rows with
 its share of the gain's and bias's gradient in registers; what they have at the end is summed by ``sum_partials``.
+
+*Measured* on an H200, 16384 rows of 768 in bf16 (``benchmarks/results/kernels-gpt2-16x1024-2026-12-01.json``; copies in
+that run: 4.16 TB/s): forward 16.0 us for 50 MB, 75 % of a copy; with the addition 26.6 us for 101 MB, 91 %; backward
+with all three sums 30.3 us for 101 MB, 80 %. PyTorch: 36, 55 and 124. What made backward fast is that its loop loads
+four rows ahead (STAGES): each row is a chain of load, two sums across, store, and without that it took 43 us.
 """
 
 from __future__ import annotations

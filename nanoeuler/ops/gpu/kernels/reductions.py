@@ -7,7 +7,13 @@ two kernels. In the first, program p adds up its own rows, always in the same or
 matrix of *partial sums*. In the second, each program owns a few columns and adds up the partial rows, top to bottom.
 
 Both read memory row-wise, 16 bytes a thread, and do next to nothing else: bytes over bandwidth is their time. The first
-kernel reads 2 N C bytes; the partials are a thousandth of that.
+kernel reads 2 N C bytes. The partials are little beside that: for 16384 x 3072 numbers on an H200, 69 rows, 0.85 MB of
+101 MB.
+
+*Measured* there, both kernels: 31.6 us, 75 % of a copy; a first version, before tiles of 16 x 256 unrolled twice, took
+40.4. Where the rows are in registers anyway (layer norm's and attention's backward, a product's epilogue) only the
+second kernel is left: 4.4 us for 1056 rows of 3 x 768. Atomic additions would save it, and were slower besides:
+docs/kernels/softmax.md.
 """
 
 from __future__ import annotations
