@@ -1,4 +1,8 @@
-"""Tests marked ``gpu`` run where there is a GPU, and say elsewhere why they do not."""
+"""How the tests are run: the whole suite on all cores, and those marked ``gpu`` where there is a GPU."""
+
+from __future__ import annotations
+
+import os
 
 import pytest
 
@@ -6,12 +10,44 @@ from nanoeuler.errors import UserError
 from nanoeuler.ops.gpu.runtime.driver import open_device
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads its options
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Run the whole suite in a process a core, where pytest-xdist is installed (the extra ``test`` brings it).
+
+    Not for files or tests that are named, which are started quicker than a second process is; not where -n says
+    something else (``-n 0``: all in one process); and not where there is a GPU, whose memory the tests want whole.
+    """
+    options = config.option
+    is_whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if not is_whole or "PYTEST_XDIST_WORKER" in os.environ or not config.pluginmanager.has_plugin("xdist"):
+        return
+    if options.numprocesses is None and options.dist == "no" and not options.usepdb and why_no_gpu():
+        options.numprocesses = "auto"
+        options.dist = "worksteal"  # neighbours stay together, so that few fixtures are made twice
+        if not config.option.collectonly:
+            compile_kernels()
+
+
+def compile_kernels() -> None:
+    """Compile what writes and, in a second process, what trains, lest each of the processes does it."""
+    from nanoeuler.inference.generator import Generator
+    from nanoeuler.ops.cpu import warmup
+
+    Generator.from_pretrained().generate("Once", max_new_tokens=2)
+    warmup.wait()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     on_gpu = [item for item in items if item.get_closest_marker("gpu")]
-    if not on_gpu:
-        return
+    if on_gpu and (why := why_no_gpu()):
+        for item in on_gpu:
+            item.add_marker(pytest.mark.skip(reason=why))
+
+
+def why_no_gpu() -> str | None:
+    """What is missing to run on a GPU here, or None."""
     try:
         open_device()
     except UserError as error:
-        for item in on_gpu:
-            item.add_marker(pytest.mark.skip(reason=str(error)))
+        return str(error)
+    return None
