@@ -26,21 +26,22 @@ from numba import njit
 
 from nanoeuler.ops.cpu.dropout import hash32
 from nanoeuler.ops.cpu.gemm import pack_b
-from nanoeuler.ops.cpu.options import KERNEL, PART
+from nanoeuler.ops.cpu.options import KERNEL
 from nanoeuler.ops.cpu.parallel import fork
+from nanoeuler.ops.cpu.parts import fast_part, part
 from nanoeuler.ops.cpu.simd import MR, NR, VL, copy_floats, prefetch, tile_of_columns, tile_of_rows, turn_square
 from nanoeuler.ops.cpu.strips import grad_strip, mask_strip, softmax_strip
 
 MASKED = -1e30
 
 
-@njit("Tuple((f4[::1], i8))(f4[::1], i8, i8)", **PART)
+@part("Tuple((f4[::1], i8))(f4[::1], i8, i8)")
 def take(work, at, size):  # type: ignore[no-untyped-def]
     """The next ``size`` floats of scratch, and the next cache line after them."""
     return work[at : at + size], at + (size + 15) // 16 * 16
 
 
-@njit("Tuple((i8, i8))(f4[::1], i8, i8, i8, i8, f4[::1])", **PART)
+@part("Tuple((i8, i8))(f4[::1], i8, i8, i8, i8, f4[::1])")
 def operand(src, s0, stride, T, D, scratch):  # type: ignore[no-untyped-def]
     """(address, row stride) of T rows of D floats, to be read MR rows or columns at a time.
 
@@ -55,7 +56,7 @@ def operand(src, s0, stride, T, D, scratch):  # type: ignore[no-untyped-def]
     return np.int64(scratch.ctypes.data), width
 
 
-@njit("void(f4[::1], i8, i8, i8, i8, f4[::1])", **PART)
+@part("void(f4[::1], i8, i8, i8, i8, f4[::1])")
 def rows_times_panel(C, a, stride, rows, k, b):  # type: ignore[no-untyped-def]
     """``C[rows, NR] = A[rows, k] B[k, NR]``: A by rows, one packed B panel. The last MR rows overlap those before."""
     for p in range((rows + MR - 1) // MR):
@@ -63,7 +64,7 @@ def rows_times_panel(C, a, stride, rows, k, b):  # type: ignore[no-untyped-def]
         tile_of_rows(k, a + 4 * i * stride, stride, b.ctypes.data, C.ctypes.data + 4 * i * NR, NR, 0)
 
 
-@njit("void(f4[::1], i8, i8, i8, i8, f4[::1])", **PART)
+@part("void(f4[::1], i8, i8, i8, i8, f4[::1])")
 def columns_times_panel(C, a, stride, rows, k, b):  # type: ignore[no-untyped-def]
     """The same with A by columns: ``A[i, k] = a[k*stride + i]``."""
     for p in range((rows + MR - 1) // MR):
@@ -71,7 +72,7 @@ def columns_times_panel(C, a, stride, rows, k, b):  # type: ignore[no-untyped-de
         tile_of_columns(k, a + 4 * i, stride, b.ctypes.data, C.ctypes.data + 4 * i * NR, NR, 0)
 
 
-@njit("void(f4[::1], f4[::1], i8, i8, f4[::1], i8)", **PART)
+@part("void(f4[::1], f4[::1], i8, i8, f4[::1], i8)")
 def add_outer(C, strip, rows, n, b, width):  # type: ignore[no-untyped-def]
     """``C[rows, width] += strip[rows, n queries] B[n queries, width]``: B packed, width a multiple of NR."""
     for j in range(width // NR):
@@ -80,7 +81,7 @@ def add_outer(C, strip, rows, n, b, width):  # type: ignore[no-untyped-def]
             tile_of_rows(n, strip.ctypes.data + 4 * p * MR * NR, NR, b.ctypes.data + 4 * j * NR * n, c, width, 1)
 
 
-@njit("void(f4[::1], i8, i8, i8, i8)", **PART)
+@part("void(f4[::1], i8, i8, i8, i8)")
 def fetch_rows(src, s0, stride, n, D):  # type: ignore[no-untyped-def]
     """Ask for n rows of D floats that will be needed soon; none if they lie beyond the end of ``src``."""
     if s0 + (n - 1) * stride + D > src.shape[0]:
@@ -90,7 +91,7 @@ def fetch_rows(src, s0, stride, n, D):  # type: ignore[no-untyped-def]
             prefetch(src.ctypes.data + 4 * (s0 + t * stride + d))
 
 
-@njit("void(f4[::1], i8, i8, f4[::1], i8, i8)", **PART)
+@part("void(f4[::1], i8, i8, f4[::1], i8, i8)")
 def write_rows(dst, d0, stride, lanes, n, D):  # type: ignore[no-untyped-def]
     """``dst[d0 + i*stride + d] = lanes[d*NR + i]`` for i < n, d < D: a query's vector goes back into a row."""
     turned = D // VL * VL if n == NR else 0
@@ -102,7 +103,7 @@ def write_rows(dst, d0, stride, lanes, n, D):  # type: ignore[no-untyped-def]
             dst[d0 + i * stride + d] = lanes[d * NR + i]
 
 
-@njit("void(f4[::1], i8, i8, u4, i8, u4, u4, f4)", **PART)
+@part("void(f4[::1], i8, i8, u4, i8, u4, u4, f4)")
 def drop_strip(P, q0, keys, base, T, start, threshold, scale):  # type: ignore[no-untyped-def]
     """Apply dropout's mask to a strip; element (query, key) of the pair has index ``base + query*T + key``."""
     for k in range(keys):
@@ -112,7 +113,7 @@ def drop_strip(P, q0, keys, base, T, start, threshold, scale):  # type: ignore[n
             P[k * NR + i] = P[k * NR + i] * scale if keep else np.float32(0.0)
 
 
-@njit(**PART)
+@part()
 def attend(out, lse, qkv, b, h, T, C, D, start, threshold, keep_scale, work):  # type: ignore[no-untyped-def]
     """Forward of one (batch, head) pair; ``lse`` (T,) is that pair's."""
     k_copy, at = take(work, 0, (T + MR) * (D + MR))
@@ -131,8 +132,8 @@ def attend(out, lse, qkv, b, h, T, C, D, start, threshold, keep_scale, work):  #
     for q0 in range(0, T, NR):
         n = min(NR, T - q0)
         keys = q0 + n
-        for part in range(3):  # of the next pair: most often the next head
-            fetch_rows(qkv, q_at + q0 * row + part * C + D, row, n, D)
+        for third in range(3):  # of the next pair: most often the next head
+            fetch_rows(qkv, q_at + q0 * row + third * C + D, row, n, D)
         pack_b(qp, 0, qkv, q_at + q0 * row, n, D, row, 1)  # Q^T (D, queries)
         for i in range(D * NR):
             qp[i] *= scale
@@ -153,7 +154,7 @@ def attend(out, lse, qkv, b, h, T, C, D, start, threshold, keep_scale, work):  #
         write_rows(out, (b * T + q0) * C + h * D, C, ot, n, D)
 
 
-@njit(**PART)
+@fast_part()
 def attend_backward(dqkv, dout, out, lse, qkv, b, h, T, C, D, start, threshold, keep_scale, work):  # type: ignore[no-untyped-def]
     """Backward of one pair. With P = exp(S - lse) and delta = sum_d dO O (Dao et al. 2022, appendix B):
 
@@ -185,8 +186,8 @@ def attend_backward(dqkv, dout, out, lse, qkv, b, h, T, C, D, start, threshold, 
         n = min(NR, T - q0)
         keys = q0 + n
         o_at = (b * T + q0) * C + h * D
-        for part in range(3):  # of the next pair: most often the next head
-            fetch_rows(qkv, q_at + q0 * row + part * C + D, row, n, D)
+        for third in range(3):  # of the next pair: most often the next head
+            fetch_rows(qkv, q_at + q0 * row + third * C + D, row, n, D)
         fetch_rows(dout, o_at + D, C, n, D)
         fetch_rows(out, o_at + D, C, n, D)
         pack_b(qp, 0, qkv, q_at + q0 * row, n, D, row, 1)  # Q^T (D, queries)
@@ -225,7 +226,7 @@ def attend_backward(dqkv, dout, out, lse, qkv, b, h, T, C, D, start, threshold, 
         copy_floats(place + 8 * C, dv.ctypes.data + 4 * t * Dn, D)
 
 
-@njit(**PART)
+@part()
 def attend_pairs(t, out, lse, qkv, B, T, C, H, start, threshold, keep_scale, work, threads):  # type: ignore[no-untyped-def]
     """Thread t's pairs of :func:`attention`."""
     size = work.shape[0] // threads
@@ -242,7 +243,7 @@ def attention(out, lse, qkv, B, T, C, H, start, threshold, keep_scale, work, thr
     fork(attend_pairs, threads, (out, lse, qkv, *sizes, *mask, work, threads))
 
 
-@njit(**PART)
+@fast_part()
 def attend_pairs_backward(t, dqkv, dout, out, lse, qkv, B, T, C, H, start, threshold, keep_scale, work, threads):  # type: ignore[no-untyped-def]
     """Thread t's pairs of :func:`attention_backward`."""
     size = work.shape[0] // threads

@@ -10,12 +10,13 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from nanoeuler.ops.cpu.options import KERNEL, PART
+from nanoeuler.ops.cpu.options import KERNEL
 from nanoeuler.ops.cpu.parallel import fork
+from nanoeuler.ops.cpu.parts import fast_part
 from nanoeuler.ops.cpu.simd import exp
 
 
-@njit(**PART)
+@fast_part()
 def cross_entropy_row(n, losses, logits, targets, V, scale, gradient):  # type: ignore[no-untyped-def]
     """Row n of :func:`softmax_cross_entropy`."""
     row = logits[n * V : (n + 1) * V]

@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from nanoeuler.ops.cpu.options import KERNEL, PART
+from nanoeuler.ops.cpu.options import KERNEL
 from nanoeuler.ops.cpu.parallel import fork
+from nanoeuler.ops.cpu.parts import fast_part
 
 _16, _15 = np.uint32(16), np.uint32(15)
 _M1, _M2 = np.uint32(0x7FEB352D), np.uint32(0x846CA68B)
 
 
-@njit("u4(u4)", **PART)
+@fast_part("u4(u4)")
 def hash32(x):  # type: ignore[no-untyped-def]
     """32-bit mixing function, kept in uint32 throughout so that loops over it vectorise."""
     x = np.uint32(x ^ (x >> _16))
@@ -22,7 +23,7 @@ def hash32(x):  # type: ignore[no-untyped-def]
     return np.uint32(x ^ (x >> _16))
 
 
-@njit(**PART)
+@fast_part()
 def drop_block(block, out, x, start, threshold, scale):  # type: ignore[no-untyped-def]
     """4096 elements of :func:`dropout`."""
     n, b0 = x.shape[0], block * 4096

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from nanoeuler.ops.cpu.options import KERNEL, PART
+from nanoeuler.ops.cpu.options import KERNEL
 from nanoeuler.ops.cpu.parallel import fork
+from nanoeuler.ops.cpu.parts import part
 
 
-@njit(**PART)
+@part()
 def embed_row(n, out, idx, wte, wpe, T):  # type: ignore[no-untyped-def]
     """Row n of :func:`embedding`."""
     token, position, o = wte[idx[n]], wpe[n % T], out[n]
@@ -23,7 +24,7 @@ def embedding(out, idx, wte, wpe, T):  # type: ignore[no-untyped-def]
     fork(embed_row, idx.shape[0], (out, idx, wte, wpe, T))
 
 
-@njit(**PART)
+@part()
 def scatter_columns(block, dwte, dwpe, dout, idx, T, accumulate):  # type: ignore[no-untyped-def]
     """A block of 64 columns of :func:`embedding_backward`."""
     N, C = dout.shape

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from numba import njit
 
-from nanoeuler.ops.cpu.options import ORDERED, ORDERED_PART
+from nanoeuler.ops.cpu.options import ORDERED
 from nanoeuler.ops.cpu.parallel import fork
+from nanoeuler.ops.cpu.parts import part
 from nanoeuler.ops.cpu.row_kernels import gelu_row
 
 BLOCK = 16384
 
 
-@njit(**ORDERED_PART)
+@part()
 def gelu_block(block, out, pre):  # type: ignore[no-untyped-def]
     """A block of :func:`gelu_again`."""
     first = block * BLOCK

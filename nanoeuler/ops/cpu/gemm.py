@@ -23,14 +23,15 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from nanoeuler.ops.cpu.options import BIAS, BIAS_GELU, KERNEL, NONE, ORDERED_PART, PART
+from nanoeuler.ops.cpu.options import BIAS, BIAS_GELU, KERNEL, NONE
 from nanoeuler.ops.cpu.parallel import fork
+from nanoeuler.ops.cpu.parts import part
 from nanoeuler.ops.cpu.row_kernels import add_row, bias_gelu_row, gelu_grad_row
 from nanoeuler.ops.cpu.scratch import KC, KS, MC, NC
 from nanoeuler.ops.cpu.simd import MR, NR, VL, copy_a, copy_b, tile, turn_a, turn_b
 
 
-@njit("void(f4[::1], i8, f4[::1], i8, i8, i8, i8, i8, i8)", **PART)
+@part("void(f4[::1], i8, f4[::1], i8, i8, i8, i8, i8, i8)")
 def pack_rest(dst, d0, src, s0, n, k, sn, sk, R):  # type: ignore[no-untyped-def]
     """What packing leaves: the last k's of whole panels where k is no multiple of VL, and the panel with an edge."""
     full = n // R
@@ -47,7 +48,7 @@ def pack_rest(dst, d0, src, s0, n, k, sn, sk, R):  # type: ignore[no-untyped-def
                 panel[kk * R + i] = src[s + i * sn + kk * sk]
 
 
-@njit("void(f4[::1], i8, f4[::1], i8, i8, i8, i8, i8)", **PART)
+@part("void(f4[::1], i8, f4[::1], i8, i8, i8, i8, i8)")
 def pack_a(dst, d0, src, s0, n, k, sn, sk):  # type: ignore[no-untyped-def]
     """``dst[d0 + panel*R*k + kk*R + i] = src[s0 + (panel*R+i)*sn + kk*sk]`` for an (n, k) operand, R = MR.
 
@@ -66,7 +67,7 @@ def pack_a(dst, d0, src, s0, n, k, sn, sk):  # type: ignore[no-untyped-def]
     pack_rest(dst, d0, src, s0, n, k, sn, sk, MR)
 
 
-@njit("void(f4[::1], i8, f4[::1], i8, i8, i8, i8, i8)", **PART)
+@part("void(f4[::1], i8, f4[::1], i8, i8, i8, i8, i8)")
 def pack_b(dst, d0, src, s0, n, k, sn, sk):  # type: ignore[no-untyped-def]
     """The same with R = NR. (One function for both, made with R, would be a closure, which Numba's cache never finds
     again: it was compiled at every start.)"""
@@ -83,7 +84,7 @@ def pack_b(dst, d0, src, s0, n, k, sn, sk):  # type: ignore[no-untyped-def]
     pack_rest(dst, d0, src, s0, n, k, sn, sk, NR)
 
 
-@njit("void(i8, i8, i8, f4[::1], i8, i8, i8, i8, i8, f4[::1], i8)", **PART)
+@part("void(i8, i8, i8, f4[::1], i8, i8, i8, i8, i8, f4[::1], i8)")
 def edge_tile(kc, a, b, C, c0, ldc, m, n, accumulate, tmp, t0):  # type: ignore[no-untyped-def]
     """A tile that sticks out of C: computed into scratch, then the part inside is copied."""
     tile(kc, a, b, tmp.ctypes.data + 4 * t0, NR, 0)
@@ -97,7 +98,7 @@ def edge_tile(kc, a, b, C, c0, ldc, m, n, accumulate, tmp, t0):  # type: ignore[
                 row[j] = sums[j]
 
 
-@njit("void(i8, i8, i8, i8, i8, i8, i8, f4[::1], i8, i8, i8, f4[::1], i8)", **PART)
+@part("void(i8, i8, i8, i8, i8, i8, i8, f4[::1], i8, i8, i8, f4[::1], i8)")
 def panels(kc, a, a_step, M, b, b_step, N, C, c0, ldc, accumulate, tmp, t0):  # type: ignore[no-untyped-def]
     """``C[M,N] (+)= A B`` from packed panels at addresses ``a``, ``b`` that lie ``a_step``, ``b_step`` floats apart.
 
@@ -116,7 +117,7 @@ def panels(kc, a, a_step, M, b, b_step, N, C, c0, ldc, accumulate, tmp, t0):  # 
                 edge_tile(kc, pa, pb, C, c, ldc, m, n, accumulate, tmp, t0)
 
 
-@njit("void(i8, f4[::1], i8, i8, i8, i8, i8, f4[::1], f4[::1])", **ORDERED_PART)
+@part("void(i8, f4[::1], i8, i8, i8, i8, i8, f4[::1], f4[::1])")
 def epilogue(mode, C, ldc, r0, r1, n0, n1, bias, aux):  # type: ignore[no-untyped-def]
     """Finish a block of C while it is in cache: bias, GELU (keeping its input in ``aux``), or GELU's gradient."""
     n, b = n1 - n0, bias.ctypes.data + 4 * n0
@@ -131,7 +132,7 @@ def epilogue(mode, C, ldc, r0, r1, n0, n1, bias, aux):  # type: ignore[no-untype
             gelu_grad_row(n, c, pre)
 
 
-@njit("void(f4[::1], i8, i8, i8, i8, i8, f4[::1], i8, i8, i8, f4[::1], b1, i8, f4[::1], f4[::1], f4[::1], i8)", **PART)
+@part("void(f4[::1], i8, i8, i8, i8, i8, f4[::1], i8, i8, i8, f4[::1], b1, i8, f4[::1], f4[::1], f4[::1], i8)")
 def columns_of_thread(C, N, M, n0, n1, k, B, b0, sbn, sbk, shared, acc, mode, bias, aux, work, w0):  # type: ignore[no-untyped-def]
     """A thread's columns n0..n1 of C: packs its own B, reads the shared A."""
     t0 = w0 + KC * NC
@@ -147,7 +148,7 @@ def columns_of_thread(C, N, M, n0, n1, k, B, b0, sbn, sbk, shared, acc, mode, bi
             epilogue(mode, C, N, 0, M, j0, j0 + n, bias, aux)
 
 
-@njit("void(f4[::1], i8, i8, i8, i8, f4[::1], i8, i8, i8, f4[::1], b1, i8, f4[::1], f4[::1], f4[::1], i8)", **PART)
+@part("void(f4[::1], i8, i8, i8, i8, f4[::1], i8, i8, i8, f4[::1], b1, i8, f4[::1], f4[::1], f4[::1], i8)")
 def rows_of_thread(C, N, m0, m1, k, A, a0, sam, sak, shared, acc, mode, bias, aux, work, w0):  # type: ignore[no-untyped-def]
     """A thread's rows m0..m1 of C: packs its own A, reads the shared B."""
     t0 = w0 + KC * MC
@@ -163,7 +164,7 @@ def rows_of_thread(C, N, m0, m1, k, A, a0, sam, sak, shared, acc, mode, bias, au
             epilogue(mode, C, N, i0, i0 + m, 0, N, bias, aux)
 
 
-@njit("b1(i8, i8, i8)", **PART)
+@part("b1(i8, i8, i8)")
 def cut_by_columns(mp, np_, threads):  # type: ignore[no-untyped-def]
     """Whether to cut C's columns (rather than rows) among threads: the longer side, unless its panels divide
     among the threads more than a tenth worse than the shorter side's."""
@@ -174,7 +175,7 @@ def cut_by_columns(mp, np_, threads):  # type: ignore[no-untyped-def]
     return 11 * columns < 10 * rows
 
 
-@njit(**PART)
+@part()
 def pack_shared(p, by_columns, shared, a, b, k):  # type: ignore[no-untyped-def]
     """Panel p of the operand that all threads read: A, or B where rows are cut."""
     (A, sam, a0, sak, M), (B, sbn, b0, sbk, N) = a, b
@@ -184,7 +185,7 @@ def pack_shared(p, by_columns, shared, a, b, k):  # type: ignore[no-untyped-def]
         pack_b(shared, p * NR * k, B, p * NR * sbn + b0, min(NR, N - p * NR), k, sbn, sbk)
 
 
-@njit(**PART)
+@part()
 def part_of_thread(t, by_columns, each, C, a, b, k, shared, acc, mode, bias, aux, work, size):  # type: ignore[no-untyped-def]
     """Thread t's ``each`` columns of C, or rows; ``a`` and ``b`` as in :func:`gemm`."""
     (A, sam, a0, sak, M), (B, sbn, b0, sbk, N) = a, b

@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from nanoeuler.ops.cpu.options import KERNEL, PART
+from nanoeuler.ops.cpu.options import KERNEL
 from nanoeuler.ops.cpu.parallel import fork
+from nanoeuler.ops.cpu.parts import fast_part, part
 from nanoeuler.ops.cpu.row_kernels import add_row, norm_row_backward, norm_row_backward_add, normalize_row
 from nanoeuler.ops.cpu.scratch import NORM_ROWS as ROWS
 from nanoeuler.ops.cpu.sums import sum_shares
@@ -18,7 +19,7 @@ from nanoeuler.ops.cpu.sums import sum_shares
 EPS = 1e-5
 
 
-@njit(**PART)
+@part()
 def rows_forward(block, out, mean, rstd, residual, x, delta, weight, bias, add):  # type: ignore[no-untyped-def]
     """A block of ROWS rows of :func:`layernorm`."""
     C, r0, r1 = weight.shape[0], block * ROWS, min(mean.shape[0], (block + 1) * ROWS)
@@ -33,7 +34,7 @@ def rows_forward(block, out, mean, rstd, residual, x, delta, weight, bias, add):
             normalize_row(C, o + at, source + at, w, b, m + 4 * r, rs + 4 * r, np.float32(EPS))
 
 
-@njit("void(f4[::1], f4[::1], f4[::1], f4[::1])", **PART)
+@part("void(f4[::1], f4[::1], f4[::1], f4[::1])")
 def norm_row(out, row, weight, bias):  # type: ignore[no-untyped-def]
     """One row of layer norm, for decoding: the same bits."""
     stats = np.empty(2, np.float32)
@@ -49,7 +50,7 @@ def layernorm(out, mean, rstd, residual, x, delta, weight, bias, add):  # type: 
     fork(rows_forward, blocks, (out, mean, rstd, residual, x, delta, weight, bias, add))
 
 
-@njit(**PART)
+@fast_part()
 def rows_backward(block, dx, partial, dout, x, mean, rstd, weight, dresidual, add):  # type: ignore[no-untyped-def]
     """A block of ROWS rows of :func:`layernorm_backward`, with its share of dweight, dbias and dx_sum."""
     C, r0, r1 = weight.shape[0], block * ROWS, min(mean.shape[0], (block + 1) * ROWS)

@@ -7,22 +7,23 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from nanoeuler.ops.cpu.options import KERNEL, PART
+from nanoeuler.ops.cpu.options import KERNEL
 from nanoeuler.ops.cpu.parallel import fork
+from nanoeuler.ops.cpu.parts import fast_part
 from nanoeuler.ops.cpu.scratch import FLAT_BLOCK as BLOCK
 
 
-@njit(**PART)
+@fast_part()
 def square_sum(b, partial, x):  # type: ignore[no-untyped-def]
     """Block b of :func:`block_square_sums`."""
     block = x[b * BLOCK : min(x.shape[0], (b + 1) * BLOCK)]
     total = 0.0
     for s in range(0, block.shape[0], 512):  # float32 within 512 elements, float64 across
-        part: Any = np.float32(0.0)
+        few: Any = np.float32(0.0)
         piece = block[s : min(block.shape[0], s + 512)]
         for i in range(piece.shape[0]):
-            part += piece[i] * piece[i]
-        total += part
+            few += piece[i] * piece[i]
+        total += few
     partial[b] = total
 
 
@@ -32,15 +33,15 @@ def block_square_sums(partial, x):  # type: ignore[no-untyped-def]
     fork(square_sum, partial.shape[0], (partial, x))
 
 
-@njit(**PART)
+@fast_part()
 def adamw_block(b, param, grad, m, v, n_decay, lr, beta1, beta2, correct1, correct2, eps, weight_decay, grad_scale):  # type: ignore[no-untyped-def]
     """Block b of :func:`adamw`."""
     one = np.float32(1.0)
     lo, hi = b * BLOCK, min(param.shape[0], (b + 1) * BLOCK)
     boundary = min(hi, max(lo, n_decay))
-    for part in range(2):
-        s, e = (lo, boundary) if part == 0 else (boundary, hi)
-        keep = one - lr * weight_decay if part == 0 else one
+    for decays in (True, False):
+        s, e = (lo, boundary) if decays else (boundary, hi)
+        keep = one - lr * weight_decay if decays else one
         ps, gs, ms, vs = param[s:e], grad[s:e], m[s:e], v[s:e]
         for i in range(e - s):
             g = gs[i] * grad_scale

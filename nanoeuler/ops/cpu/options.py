@@ -1,7 +1,8 @@
 """How every kernel of the CPU engine is compiled."""
 
 # Sums may be reordered and products fused, but NaN and infinity stay what they are: a diverged run must show.
-FAST = {"fastmath": {"reassoc", "contract", "arcp", "nsz", "afn"}, "error_model": "numpy", "cache": True}
+FAST_MATH = {"reassoc", "contract", "arcp", "nsz", "afn"}
+FAST = {"fastmath": FAST_MATH, "error_model": "numpy", "cache": True}
 KERNEL = FAST | {"nogil": True}  # for functions called by Python, which forks their parts (parallel.py)
 # Parts of kernels declare their types: else Numba compiles them anew for each literal 0 or 1 among the arguments.
 PART = FAST | {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # for functions called by kernels only

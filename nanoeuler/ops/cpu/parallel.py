@@ -5,7 +5,7 @@ in each of these. (Attention's backward took 6 s so, and a loop of four lines 1.
 already: ``fork`` puts its arguments on the stack and gives Numba's threads (OpenMP's, mostly) the address of a small
 function that takes them from there. Nothing else is compiled.
 
-    @njit(**PART)
+    @part()
     def scale_block(block, x, factor): ...
 
     @njit(**KERNEL)
@@ -25,6 +25,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.ufunc.parallel import _launch_threads
+
+from nanoeuler.ops.cpu.parts import part_of
 
 _launch_threads()  # starts the threads, and tells LLVM where to find the functions called below
 
@@ -67,21 +69,20 @@ def _task(context: Any, module: ir.Module, name: str, part: Any, packet: ir.Type
 def fork(typingctx: Any, part: Any, n: Any, arguments: Any) -> Any:
     """``for i in range(n): part(i, *arguments)`` on all threads; returns when all is done. An exception is ignored."""
     plain = [types.unliteral(a) for a in arguments]
-    signature = typingctx.resolve_function_type(part, (types.int64, *plain), {})
-    compiled = part.dispatcher.overloads[tuple(signature.args)]
+    called = part_of(part)
+    signature = called.signature((types.int64, *plain))
 
     def codegen(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> Any:
-        context.add_linking_libs([compiled.library])
-        n, kinds, given = args[1], compiled.signature.args[1:], sig.args[2]
-        called = ir.FunctionType(_i32, [])
-        threads = b.sext(b.call(cgutils.get_or_insert_function(b.module, called, "get_num_threads"), []), _i64)
+        n, kinds, given = args[1], signature.args[1:], sig.args[2]
+        get_threads = cgutils.get_or_insert_function(b.module, ir.FunctionType(_i32, []), "get_num_threads")
+        threads = b.sext(b.call(get_threads, []), _i64)
         threads = b.select(b.icmp_signed("<", n, threads), n, threads)
         values = [context.cast(b, b.extract_value(args[2], i), given[i], kind) for i, kind in enumerate(kinds)]
         packet = ir.LiteralStructType([v.type for v in (n, threads, *values)])
         data = cgutils.alloca_once(b, packet)
         for i, value in enumerate((n, threads, *values)):
             b.store(value, b.gep(data, [ir.Constant(_i32, 0), ir.Constant(_i32, i)]))
-        part = (compiled.fndesc, compiled.signature)
+        part = (called.compiled(context, signature), signature)
         task = _task(context, b.module, f"{b.function.name}.task", part, packet)
 
         def on_stack(value: ir.Value) -> ir.Value:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from nanoeuler.ops.cpu.options import KERNEL, PART
+from nanoeuler.ops.cpu.options import KERNEL
 from nanoeuler.ops.cpu.parallel import fork
+from nanoeuler.ops.cpu.parts import fast_part
 from nanoeuler.ops.cpu.row_kernels import add_row
 from nanoeuler.ops.cpu.scratch import SUM_BLOCKS as BLOCKS
 
 
-@njit("void(f4[::1], f4[::1], i8, i8, i8, b1)", **PART)
+@fast_part("void(f4[::1], f4[::1], i8, i8, i8, b1)")
 def sum_shares(out, shares, at, stride, n, accumulate):  # type: ignore[no-untyped-def]
     """``out (C,) (+)= sum over i < n of shares[at + i*stride + c]``, in order."""
     C, target, source = out.shape[0], out.ctypes.data, shares.ctypes.data + 4 * at
@@ -26,7 +27,7 @@ def sum_shares(out, shares, at, stride, n, accumulate):  # type: ignore[no-untyp
         add_row(C, target, target, source + 4 * i * stride)
 
 
-@njit(**PART)
+@fast_part()
 def sum_block(block, shares, x, rows, each, C):  # type: ignore[no-untyped-def]
     """The share of ``each`` rows of :func:`column_sums`."""
     share = shares[block * C : (block + 1) * C]

@@ -1,0 +1,76 @@
+"""How the CPU's kernels are compiled: each once, kept in the cache, and run by all threads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from numba import njit
+
+from nanoeuler.ops.cpu.options import KERNEL
+from nanoeuler.ops.cpu.parallel import fork
+from nanoeuler.ops.cpu.parts import fast_part, part
+
+_START = """
+import os
+os.environ["NANOEULER_WARMUP"] = "1"  # no second process
+from numba.core import event
+
+class Names(event.Listener):
+    def on_start(self, e):
+        print(e.data["dispatcher"].py_func.__qualname__)
+    def on_end(self, e):
+        pass
+
+event.register("numba:compile", Names())
+from nanoeuler.ops.cpu.warmup import compile_from_the_end
+compile_from_the_end()
+"""
+
+
+def start() -> list[str]:
+    """The functions that a new process compiles to train."""
+    run = subprocess.run([sys.executable, "-c", _START], capture_output=True, text=True, check=True)
+    return run.stdout.split()
+
+
+def test_a_second_start_compiles_nothing() -> None:
+    start()
+    assert start() == []
+
+
+def test_planning_compiles_nothing() -> None:
+    """The size of scratch is known without the kernels, so a second process can start before any is compiled."""
+    code = (
+        "import sys; from nanoeuler.model.config import GPTConfig; from nanoeuler.training.plan import plan; "
+        "plan(GPTConfig(vocab_size=65, block_size=64, n_layer=2, n_head=2, n_embd=32), 4, 64, 'cpu'); "
+        "print([m for m in sys.modules if m in ('nanoeuler.ops.cpu.gemm', 'nanoeuler.ops.cpu.attention')])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+@fast_part("i8(i8, f4)")
+def _scaled(i, factor):  # type: ignore[no-untyped-def]
+    return np.int64(i * factor)
+
+
+@part()
+def _count(i, counts, order, a, factor):  # type: ignore[no-untyped-def]
+    counts[i] += 1
+    order[i] = a[1] + _scaled(i, factor)
+
+
+@njit(**KERNEL | {"cache": False})
+def _count_all(n, counts, order, x, factor):  # type: ignore[no-untyped-def]
+    fork(_count, n, (counts, order, (x, 5), factor))
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 7, 1000])
+def test_fork_meets_each_index_once(n: int) -> None:
+    counts, order = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64)
+    _count_all(n, counts, order, np.zeros(1), 2.0)
+    assert counts.tolist() == [1] * n + [0]
+    assert order[:n].tolist() == [5 + 2 * i for i in range(n)]
