@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from command_line import TINY, Cli, Result
 
 from nanoeuler.errors import UserError
 from nanoeuler.ops.gpu.runtime.driver import open_device
@@ -51,3 +55,47 @@ def why_no_gpu() -> str | None:
     except UserError as error:
         return str(error)
     return None
+
+
+# ---- the command line ---------------------------------------------------------------------------------
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Run a command line in this process."""
+    from nanoeuler.cli.main import run
+
+    def call(*args: object) -> Result:
+        capsys.readouterr()
+        try:
+            code = run([str(arg) for arg in args])
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        return Result(code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def refuses(cli: Cli) -> Callable[..., None]:
+    """Assert that a command line ends in exit code 2 and one line that matches ``pattern``."""
+
+    def check(pattern: str, *args: object) -> None:
+        result = cli(*args)
+        lines = result.err.strip().splitlines()
+        assert result.code == 2, result
+        assert lines[-1].startswith("error: ") and re.search(pattern, lines[-1]), result.err
+        assert sum(line.startswith("error") for line in lines) == 1 and "Traceback" not in result.err
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with stories.txt, data/ (BPE of 300 entries), and run/ (three steps of a tiny model)."""
+    from nanoeuler.cli.main import run
+
+    folder = tmp_path_factory.mktemp("world")
+    text, data, out = folder / "stories.txt", folder / "data", folder / "run"
+    assert run(["data", "stories", str(text), "-n", "40"]) == 0
+    assert run(["data", "prepare", str(text), "--vocab-size", "300", "--out", str(data)]) == 0
+    assert run(["train", "--data", str(data), "--out", str(out), "--steps", "3", *TINY]) == 0
+    return folder

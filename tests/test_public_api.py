@@ -89,3 +89,33 @@ def test_a_folder_of_another_kind_keeps_its_model(tmp_path):
     with pytest.raises(ne.UserError, match="another kind of tokenizer"):
         second.save_pretrained(tmp_path / "model")
     assert {file.name: file.read_bytes() for file in (tmp_path / "model").iterdir()} == before
+
+
+def test_arguments_of_a_wrong_kind_are_refused_in_one_line(model):
+    sizes, letters = model.config, ne.CharTokenizer("abc")
+    model.loss_and_grad([[1]], [[2]])
+    moments = model.moments()
+    small = np.zeros(3)
+    for match, call in [
+        ("config must be a GPTConfig.*not str", lambda: ne.GPT("gpt2")),
+        ("config must be a GPTConfig.*not dict", lambda: ne.GPT({"n_layer": 1})),
+        ("unknown device '5'", lambda: ne.GPT(sizes, device=5)),
+        ("seed must be a whole number, not 'x'", lambda: ne.GPT(sizes, "reference", seed="x")),
+        ("seed must be a whole number, not 1.5", lambda: ne.GPT(sizes, "reference", seed=1.5)),
+        (r"params must be \d+ numbers in one row", lambda: ne.GPT(sizes, "reference", params=small)),
+        (r"params must be \d+ numbers in one row", lambda: ne.GPT(sizes, "reference", params="x")),
+        ("no gradients to update with", lambda: ne.GPT(sizes, "reference").update(moments, 1, 0.1)),
+        ("moments must be the pair", lambda: model.update(None, 1, 0.1)),
+        ("moments must be the pair", lambda: model.update((small, small), 1, 0.1)),
+        ("step must be a whole number, 1 or above, not 0", lambda: model.update(moments, 0, 0.1)),
+        ("step must be a whole number, 1 or above, not 'x'", lambda: model.update(moments, "x", 0.1)),
+        ("lr must be a number", lambda: model.update(moments, 1, "0.1")),
+        ("beta1 and beta2 at least 0 and below 1", lambda: model.update(moments, 1, 0.1, beta2=2.0)),
+        ("weights must be one of float32, bf16, int8, not 'x'", lambda: ne.Generator(model, letters, weights="x")),
+        ("unknown device '7'", lambda: ne.Generator(model, letters, device=7)),
+        ("a Generator takes a model and its tokenizer, not GPT and NoneType", lambda: ne.Generator(model, None)),
+        ("a Generator takes a model and its tokenizer, not str", lambda: ne.Generator("gpt2", letters)),
+        ("config must be a TrainConfig, not str", lambda: ne.train("runs/mine")),
+    ]:
+        with pytest.raises(ne.UserError, match=match):
+            call()

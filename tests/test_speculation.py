@@ -116,3 +116,7 @@ def test_wrong_drafts() -> None:
         big.generate("a", draft="magic")
     with pytest.raises(UserError, match="same vocabulary"):
         big.generate("a", draft=other)
+    mixed = Generator(GPT(GPTConfig(9, block_size=8, n_layer=1, n_head=1, n_embd=8)), CharTokenizer("\nabcdefgx"))
+    assert mixed.tokenizer.n_vocab == big.tokenizer.n_vocab
+    with pytest.raises(UserError, match="numbers other tokens"):
+        big.generate("a", draft=mixed)

@@ -16,6 +16,7 @@ import numpy as np
 
 from nanoeuler.cli import compile_cache
 from nanoeuler.cli.console import kernel_table, say, table
+from nanoeuler.cli.values import COUNT
 from nanoeuler.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ class Timing(NamedTuple):
 @click.command()
 @click.argument("what", type=click.Choice(["all", "kernels", "train", "generate"]), default="all")
 @click.option("--preset", default="demo", show_default=True, help="Size of the model, such as demo or gpt2.")
-@click.option("--batch-size", type=int, default=8, show_default=True, help="Sequences in a step.")
-@click.option("--seq-len", type=int, help="Tokens in a sequence.  [default: the model's context]")
+@click.option("--batch-size", type=COUNT, default=8, show_default=True, help="Sequences in a step.")
+@click.option("--seq-len", type=COUNT, help="Tokens in a sequence.  [default: the model's context]")
 @click.option("--seconds", type=float, default=0.5, show_default=True, help="How long to measure each row.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, gpu or reference.")
 @click.option("--json", "as_json", is_flag=True, help="Print the numbers as JSON.")
@@ -121,7 +122,10 @@ def overview(
 ) -> None:
     """Measure and print the model's operations (``what`` all or kernels), training (all or train), writing (all)."""
     from nanoeuler.model.gpt import GPT
+    from nanoeuler.training.config import TrainConfig
+    from nanoeuler.training.setup import check_memory
 
+    check_memory(TrainConfig(device=device, batch_size=B, seq_len=T), config)
     model = GPT(config, device=device)
     rows = operations(model, B, T, seconds) if what != "train" else []
     stepper = new_step(model, B, T) if what != "kernels" else None

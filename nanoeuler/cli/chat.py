@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from nanoeuler.cli.console import say
-from nanoeuler.cli.paths import PLACE
 from nanoeuler.cli.sample import open_generator
+from nanoeuler.cli.values import COUNT, PLACE
 from nanoeuler.durable import write_text
 from nanoeuler.errors import UserError
 
@@ -30,7 +30,7 @@ HELP = """\
 
 @click.command()
 @click.option("--model", "-m", type=PLACE, metavar="FOLDER", help="A model or a run.  [default: the shipped model]")
-@click.option("--max-new-tokens", type=int, default=128, show_default=True, help="Longest answer, in tokens.")
+@click.option("--max-new-tokens", type=COUNT, default=128, show_default=True, help="Longest answer, in tokens.")
 @click.option("--temperature", type=float, default=0.8, show_default=True, help="0: always the most probable token.")
 @click.option("--top-k", type=int, default=0, help="Choose among the K most probable tokens.  [default: all]")
 @click.option("--top-p", type=float, default=1.0, help="Choose among the fewest that reach P.  [default: all]")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nanoeuler.cli.console import is_live, say, table
+from nanoeuler.cli.values import COUNT
 
 if TYPE_CHECKING:
     from nanoeuler.check import OpCheck, TensorCheck
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 @click.option("--device", default="cpu", show_default=True, help="Engine to hold against the reference: cpu or gpu.")
 @click.option("--gradients-only", is_flag=True, help="Only the first half: central differences.")
 @click.option("--dropout", type=float, default=0.0, show_default=True, help="Check the gradients with dropout on.")
-@click.option("--samples", type=int, default=3, show_default=True, help="Single elements tried in each tensor.")
+@click.option("--samples", type=COUNT, default=3, show_default=True, help="Single elements tried in each tensor.")
 @click.option("--seed", type=int, default=0, show_default=True)
 def command(device: str, gradients_only: bool, dropout: float, samples: int, seed: int) -> None:
     """Check every gradient by central differences, and every operation of the engine against the reference.
@@ -31,9 +32,13 @@ def command(device: str, gradients_only: bool, dropout: float, samples: int, see
     """
     from nanoeuler.check import GRADIENT_LIMIT, engine_check, gradient_check
     from nanoeuler.errors import UserError
+    from nanoeuler.ops import check_device, get_engine
 
     if samples < 1:
         raise UserError(f"--samples must be at least 1, not {samples}")
+    check_device(device)
+    if not gradients_only:
+        get_engine(device)  # or say now, not after the first half, why there is none
     click.echo(f"Gradients against central differences, float64 (limit {GRADIENT_LIMIT:g}):\n")
     with _Working() as progress:
         tensors = gradient_check(dropout=dropout, samples_per_tensor=samples, seed=seed, progress=progress)

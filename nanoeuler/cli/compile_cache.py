@@ -44,7 +44,17 @@ def size(device: str = "cpu") -> int:
 
 
 def notice(device: str) -> str | None:
-    """What to tell a user who is about to wait for the compiler; None if there is nothing to wait for."""
+    """What to tell a user who is about to wait for the compiler; None if there is nothing to wait for.
+
+    Raises UserError if there is no such device here.
+    """
+    from nanoeuler.ops import check_device
+
+    check_device(device)
+    if device.startswith("gpu"):
+        from nanoeuler.ops.gpu.runtime.driver import open_device
+
+        open_device()
     if device == "reference" or size(device):
         return None
     what = "this GPU" if device.startswith("gpu") else "this processor"

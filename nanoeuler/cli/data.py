@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nanoeuler.cli.console import counted, human_bytes, quoted, stages
-from nanoeuler.cli.paths import PLACE
+from nanoeuler.cli.values import COUNT, PLACE, TOKENS, Count
 
 if TYPE_CHECKING:
     from nanoeuler.tokenizer import BaseTokenizer
@@ -31,16 +31,16 @@ def command() -> None:
 @click.option(
     "--tokenizer", "-t", default=None, metavar="NAME", help="gpt2 (the default), char, or a folder with a tokenizer."
 )
-@click.option("--vocab-size", type=int, metavar="N", help="Train a BPE tokenizer of N entries on the files first.")
+@click.option("--vocab-size", type=COUNT, metavar="N", help="Train a BPE tokenizer of N entries on the files first.")
 @click.option("--val-fraction", type=float, default=0.1, show_default=True, help="Share kept for validation.")
-@click.option("--val-docs", type=int, metavar="N", help="Keep exactly N documents for validation instead.")
+@click.option("--val-docs", type=TOKENS, metavar="N", help="Keep exactly N documents for validation instead.")
 @click.option(
     "--val", "val_inputs", multiple=True, type=PLACE, metavar="FILE", help="Validate on this file (may be repeated)."
 )
 @click.option("--field", default="text", show_default=True, help="JSON lines: the field that holds the text.")
 @click.option("--no-eot", is_flag=True, help="Put no end-of-text token after each document.")
 @click.option("--seed", type=int, default=1337, show_default=True, help="Picks the validation documents.")
-@click.option("--tokens-per-shard", type=int, default=100_000_000, show_default=True, help="Size of a file.")
+@click.option("--tokens-per-shard", type=TOKENS, default=100_000_000, show_default=True, help="Size of a file.")
 def prepare(
     inputs: tuple[str, ...],
     out: str,
@@ -91,7 +91,7 @@ def prepare(
 
 @command.command(short_help="Write the built-in corpus: simple stories.")
 @click.argument("out", required=False, default="stories.txt", type=PLACE, metavar="[FILE]")
-@click.option("-n", "--count", type=int, default=50_000, show_default=True, help="How many stories.")
+@click.option("-n", "--count", type=Count(10**9), default=50_000, show_default=True, help="How many stories.")
 @click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same stories.")
 def stories(out: str, count: int, seed: int) -> None:
     """Write the built-in corpus: simple children's stories, separated by <|endoftext|>.

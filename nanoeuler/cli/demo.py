@@ -12,7 +12,7 @@ import click
 
 from nanoeuler.cli import compile_cache
 from nanoeuler.cli.console import human_bytes, human_time, quoted, stages
-from nanoeuler.cli.paths import PLACE
+from nanoeuler.cli.values import PLACE
 from nanoeuler.errors import UserError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nanoeuler.cli.console import stages, table
-from nanoeuler.cli.paths import PLACE
+from nanoeuler.cli.values import COUNT, PLACE, TOKENS
 from nanoeuler.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ UNSEEN_SEED = 1_000_003  # `data stories` and the demo use others
 @click.argument("data", required=False, type=PLACE)
 @click.option("--model", "-m", type=PLACE, metavar="FOLDER", help="A model or a run.  [default: the shipped model]")
 @click.option("--split", default="val", show_default=True, help="Of prepared data: val or train.")
-@click.option("--batch-size", type=int, default=8, show_default=True, help="Sequences at a time.")
-@click.option("--seq-len", type=int, help="Tokens in a window.  [default: the model's context]")
-@click.option("--max-tokens", type=int, help="Look at the first N tokens only.  [default: all]")
-@click.option("--stories", type=int, metavar="N", help="Let the model write N stories, and grade them.")
+@click.option("--batch-size", type=COUNT, default=8, show_default=True, help="Sequences at a time.")
+@click.option("--seq-len", type=COUNT, help="Tokens in a window.  [default: the model's context]")
+@click.option("--max-tokens", type=TOKENS, help="Look at the first N tokens only.  [default: all]")
+@click.option("--stories", type=COUNT, metavar="N", help="Let the model write N stories, and grade them.")
 @click.option("--temperature", type=float, default=0.8, show_default=True, help="For --stories.")
 @click.option("--seed", type=int, default=0, show_default=True, help="For --stories.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, gpu or reference.")
@@ -99,7 +99,6 @@ def open_data(data: str, split: str, tokenizer: BaseTokenizer) -> Iterator[Datas
     from nanoeuler.data.dataset import Dataset
     from nanoeuler.data.prepare import prepare
     from nanoeuler.tokenizer import load_tokenizer
-    from nanoeuler.training.setup import same_tokenizer
 
     path = Path(data)
     if path.is_file() and path.suffix != ".bin":
@@ -108,7 +107,7 @@ def open_data(data: str, split: str, tokenizer: BaseTokenizer) -> Iterator[Datas
             yield Dataset.open(Path(folder) / "data", "train")
         return
     dataset = Dataset.open(data, split)
-    if dataset.folder is not None and not same_tokenizer(load_tokenizer(dataset.folder), tokenizer):
+    if dataset.folder is not None and not tokenizer.is_same(load_tokenizer(dataset.folder)):
         raise UserError(f"{data} was prepared with another tokenizer than the model's: give the text itself instead")
     yield dataset
 

@@ -73,8 +73,16 @@ def _threads() -> str:
 
 
 def _devices() -> str:
+    """The engines that run here, and those that do not."""
+    from nanoeuler.errors import UserError
     from nanoeuler.ops import DEVICES
+    from nanoeuler.ops.gpu.runtime.driver import open_device
 
+    try:
+        open_device()
+    except UserError:
+        here, not_here = ([name for name in DEVICES if name.startswith("gpu") is on_gpu] for on_gpu in (False, True))
+        return f"{', '.join(here)}; not {' and '.join(not_here)}: see gpu"
     return ", ".join(DEVICES)
 
 

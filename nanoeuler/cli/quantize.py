@@ -10,7 +10,7 @@ import click
 
 from nanoeuler.cli.console import human_bytes, quoted, say, stages
 from nanoeuler.cli.eval import UNSEEN_SEED, open_data
-from nanoeuler.cli.paths import PLACE
+from nanoeuler.cli.values import PLACE, TOKENS
 from nanoeuler.durable import replacing_folder
 from nanoeuler.errors import UserError
 
@@ -27,7 +27,7 @@ STORIES = 200  # for a text that no model has been trained on
 @click.option("--out", required=True, type=PLACE, metavar="FOLDER", help="Where to write the model.")
 @click.option("--data", type=PLACE, help="A text or prepared data to measure on.  [default: new stories]")
 @click.option("--split", default="val", show_default=True, help="Of prepared data: val or train.")
-@click.option("--max-tokens", type=int, default=20_000, show_default=True, help="Measure on the first N tokens.")
+@click.option("--max-tokens", type=TOKENS, default=20_000, show_default=True, help="Measure on the first N tokens.")
 @click.option("--no-measure", is_flag=True, help="Only write the folder.")
 def command(model: str | None, out: str, data: str | None, split: str, max_tokens: int, no_measure: bool) -> None:
     """Write MODEL (a model or a run; the shipped one if left out) with weights in 8 bits.

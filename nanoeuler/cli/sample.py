@@ -14,7 +14,7 @@ import click
 
 from nanoeuler.cli import compile_cache
 from nanoeuler.cli.console import say
-from nanoeuler.cli.paths import PLACE
+from nanoeuler.cli.values import COUNT, PLACE
 from nanoeuler.errors import UserError
 
 
@@ -22,8 +22,8 @@ from nanoeuler.errors import UserError
 @click.argument("prompt", default="", metavar="[PROMPT]")
 @click.option("--model", "-m", type=PLACE, metavar="FOLDER", help="A model or a run.  [default: the shipped model]")
 @click.option("--file", "-f", "file", type=PLACE, metavar="FILE", help="Read the prompt from a file.")
-@click.option("--num-samples", "-n", type=int, default=1, show_default=True, help="How many texts.")
-@click.option("--max-new-tokens", type=int, default=256, show_default=True, help="Longest text, in tokens.")
+@click.option("--num-samples", "-n", type=COUNT, default=1, show_default=True, help="How many texts.")
+@click.option("--max-new-tokens", type=COUNT, default=256, show_default=True, help="Longest text, in tokens.")
 @click.option("--temperature", type=float, default=0.8, show_default=True, help="0: always the most probable token.")
 @click.option("--top-k", type=int, default=0, help="Choose among the K most probable tokens.  [default: all]")
 @click.option("--top-p", type=float, default=1.0, help="Choose among the fewest that reach P.  [default: all]")
@@ -89,10 +89,12 @@ def command(
 
 def open_generator(model: str | None, device: str, weights: str | None = None) -> Any:
     """Load the model, and say which it is and how much it was trained."""
+    from nanoeuler.inference.decoder import check_weights
     from nanoeuler.inference.generator import Generator
     from nanoeuler.inference.pretrained import describe, find_model_folder
 
     folder = find_model_folder(model)
+    check_weights(weights)
     if text := compile_cache.notice(device):
         say(f"note:  {text}")
     generator = Generator.from_pretrained(folder, device, weights)
@@ -108,9 +110,10 @@ def open_draft(draft: str, device: str) -> Any:
 
 
 def write(generator: Any, prompt: str, stream: Any) -> None:
-    """Print a text as it comes; notes and speed on standard error."""
-    click.echo(prompt, nl=False)
+    """Print a text as it comes; notes and speed on standard error. Nothing is printed if it cannot begin."""
     begun = time.perf_counter()
+    click.echo(prompt + next(stream, ""), nl=False)
+    sys.stdout.flush()
     for piece in stream:
         click.echo(piece, nl=False)
         sys.stdout.flush()

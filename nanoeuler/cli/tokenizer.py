@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nanoeuler.cli.console import quoted, stages
-from nanoeuler.cli.paths import PLACE
+from nanoeuler.cli.values import PLACE
 
 if TYPE_CHECKING:
     from nanoeuler.tokenizer import BaseTokenizer

@@ -9,8 +9,8 @@ import click
 
 from nanoeuler.cli.config_options import ConfigCommand, config_options, given, load
 from nanoeuler.cli.console import can_show, human_time, quoted
-from nanoeuler.cli.paths import PLACE
 from nanoeuler.cli.training_display import TrainingDisplay
+from nanoeuler.cli.values import PLACE
 from nanoeuler.errors import UserError
 from nanoeuler.training.events import TrainResult
 

@@ -12,7 +12,7 @@ from typing import Literal
 from nanoeuler.errors import UserError
 from nanoeuler.formats.int8_folder import save_int8
 from nanoeuler.inference.batch import Batch
-from nanoeuler.inference.decoder import Decoder, Source, open_decoder, prepare
+from nanoeuler.inference.decoder import Decoder, Source, check_weights, open_decoder, prepare
 from nanoeuler.inference.on_device import OnDevice
 from nanoeuler.inference.pretrained import find_model_folder, load_model, tokenizer_of
 from nanoeuler.inference.quantize import Int8Weights
@@ -20,6 +20,7 @@ from nanoeuler.inference.sampling import SamplingConfig
 from nanoeuler.inference.speculation import MOST, Draft, LookUp, ModelDraft, check_draft, room
 from nanoeuler.inference.writer import Generation, Writer
 from nanoeuler.model.gpt import GPT
+from nanoeuler.ops import check_device
 from nanoeuler.tokenizer import BaseTokenizer
 
 SIDE_BY_SIDE = 8  # texts that run in one batch, unless told otherwise
@@ -55,6 +56,13 @@ class Generator:
     def __init__(
         self, model: Source, tokenizer: BaseTokenizer, weights: str | None = None, device: str = "cpu"
     ) -> None:
+        check_weights(weights)
+        check_device(device)
+        if not isinstance(tokenizer, BaseTokenizer) or not hasattr(model, "config"):
+            raise UserError(
+                f"a Generator takes a model and its tokenizer, not {type(model).__name__} and "
+                f"{type(tokenizer).__name__}; Generator.from_pretrained loads a folder"
+            )
         if tokenizer.n_vocab > model.config.vocab_size:
             raise UserError(
                 f"the tokenizer has {tokenizer.n_vocab} entries and the model only {model.config.vocab_size}: "
@@ -77,6 +85,7 @@ class Generator:
 
         Raises UserError if there is no model, or it cannot be read.
         """
+        check_weights(weights)
         folder = find_model_folder(path)
         model = load_model(folder, device, weights)
         return cls(model, tokenizer_of(folder, model.config), weights, device)
@@ -202,6 +211,8 @@ class Generator:
                 f"the draft's tokenizer has {draft.tokenizer.n_vocab} entries and the model's "
                 f"{self.tokenizer.n_vocab}: both models must have the same vocabulary"
             )
+        if not draft.tokenizer.is_same(self.tokenizer):
+            raise UserError("the draft's tokenizer numbers other tokens than the model's: train both with the same one")
         block_size = draft.model.config.block_size
         n_vocab = draft.tokenizer.n_vocab
         return {writer: ModelDraft(draft.open_decoder(1, block_size), block_size, n_vocab) for writer in writers}

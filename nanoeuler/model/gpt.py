@@ -9,6 +9,7 @@ positions, tanh GELU, and a head that shares its weights with the token embeddin
 
 from __future__ import annotations
 
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from nanoeuler.errors import UserError
 from nanoeuler.model.activations import RECOMPUTE, Activations, recompute_level
 from nanoeuler.model.cache import CacheRows
 from nanoeuler.model.config import GPTConfig
-from nanoeuler.model.parameters import Layout, init_parameters
+from nanoeuler.model.parameters import Layout, as_parameters, init_parameters
 from nanoeuler.ops import get_engine
 from nanoeuler.ops.table import Array, Ops, Seed
 
@@ -44,6 +45,11 @@ class GPT:
         params: np.ndarray | None = None,
         recompute: str = "auto",
     ) -> None:
+        if not isinstance(config, GPTConfig):
+            raise UserError(
+                f"config must be a GPTConfig, such as GPTConfig.preset('gpt2'), not {type(config).__name__}; "
+                "GPT.from_pretrained loads a folder"
+            )
         self.config = config
         self.ops: Ops = get_engine(device)
         self.recompute = RECOMPUTE[recompute_level(recompute, self.ops.storage)]
@@ -51,7 +57,7 @@ class GPT:
         n = self.layout.n_params
         self.master: Array = self.ops.empty((n,), self.ops.exact)
         self.params: Array = self.ops.empty((n,)) if self.ops.storage.rounds else self.master
-        self.ops.upload(self.master, init_parameters(config, seed) if params is None else params)
+        self.ops.upload(self.master, init_parameters(config, seed) if params is None else as_parameters(params, n))
         self.round_parameters()
         self.p = self.layout.views(self.params)
         self.grads: Array | None = None
@@ -252,7 +258,21 @@ class GPT:
         weight_decay: float = 0.1,
         grad_scale: float = 1.0,
     ) -> None:
-        """One step of AdamW with ``self.grads``: see :meth:`nanoeuler.ops.table.Ops.adamw`. ``step`` starts at 1."""
+        """One step of AdamW with ``self.grads``: see :meth:`nanoeuler.ops.table.Ops.adamw`. ``step`` starts at 1.
+
+        Raises UserError without gradients, and for moments that are not this model's (:meth:`moments`).
+        """
+        n = self.layout.n_params
+        if self.grads is None:
+            raise UserError("there are no gradients to update with: call loss_and_grad first")
+        if not isinstance(moments, tuple | list) or [getattr(m, "shape", None) for m in moments] != [(n,), (n,)]:
+            raise UserError(f"moments must be the pair that moments() of this model gives, each of {n} numbers")
+        if not isinstance(step, Integral) or step < 1:
+            raise UserError(f"step must be a whole number, 1 or above, not {step!r}")
+        if not isinstance(lr, Real) or not 0 <= beta1 < 1 or not 0 <= beta2 < 1:
+            raise UserError(
+                f"lr must be a number, and beta1 and beta2 at least 0 and below 1, not {lr!r}, {beta1!r}, {beta2!r}"
+            )
         rounded = None if self.params is self.master else self.params
         self.ops.adamw(
             self.master, self.grads, *moments, self.layout.n_decay,

@@ -13,9 +13,11 @@ import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 
+from nanoeuler.errors import UserError
 from nanoeuler.model.config import GPTConfig
 from nanoeuler.ops.table import Array
 
@@ -98,6 +100,8 @@ def init_parameters(config: GPTConfig, seed: int) -> np.ndarray:
     variance (Radford et al. 2019, section 2.3). Gains are 1 and biases 0. Each tensor draws from a stream of its
     own, keyed by its name, so the numbers do not depend on the order of the tensors.
     """
+    if not isinstance(seed, Integral):
+        raise UserError(f"seed must be a whole number, not {seed!r}")
     layout = Layout(config)
     flat = np.zeros(layout.n_params, np.float32)
     for name, view in layout.views(flat).items():
@@ -108,4 +112,12 @@ def init_parameters(config: GPTConfig, seed: int) -> np.ndarray:
             view[...] = rng.standard_normal(view.shape, dtype=np.float32) * np.float32(std)
         elif name.endswith("weight"):
             view[...] = 1.0
+    return flat
+
+
+def as_parameters(values: np.ndarray, n: int) -> np.ndarray:
+    """``values`` as the flat buffer of a model with ``n`` parameters. UserError if they are something else."""
+    flat = np.asarray(values)
+    if flat.shape != (n,) or flat.dtype.kind != "f":
+        raise UserError(f"params must be {n} numbers in one row, not {flat.dtype} of shape {flat.shape}")
     return flat

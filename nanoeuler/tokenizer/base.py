@@ -45,6 +45,11 @@ class BaseTokenizer(ABC):
     def save(self, directory: str | Path) -> None:
         """Write the tokenizer into a folder, from which ``load_tokenizer`` reads it back."""
 
+    def is_same(self, other: "BaseTokenizer") -> bool:
+        """Whether both number the same tokens the same way."""
+        mine, others = ((type(t), t.special_tokens, t._token_bytes) for t in (self, other))
+        return mine == others
+
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger[Any]]:
         """The smallest type that token files use for ids: uint16 up to 65,536 entries, else uint32."""

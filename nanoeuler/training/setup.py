@@ -97,7 +97,7 @@ def _pretrained(config: TrainConfig, data: Data) -> tuple[GPT, BaseTokenizer | N
         tokenizer: BaseTokenizer | None = load_tokenizer(folder)
     except UserError:
         tokenizer = None
-    if tokenizer and data.tokenizer and not same_tokenizer(tokenizer, data.tokenizer):
+    if tokenizer and data.tokenizer and not tokenizer.is_same(data.tokenizer):
         raise UserError(
             f"{config.data} was prepared with another tokenizer than the model in {folder}: "
             f"prepare it again with --tokenizer {folder}"
@@ -137,13 +137,6 @@ def new_loader(config: TrainConfig, data: Data, T: int) -> Loader:
         if separator is None:
             raise UserError(f"{config.data} has no end-of-text token to tell documents apart: set windows to anywhere")
     return Loader(data.train, config.batch_size, T, config.seed, separator=separator)
-
-
-def same_tokenizer(a: BaseTokenizer, b: BaseTokenizer) -> bool:
-    """Whether two tokenizers number the same tokens the same way."""
-    if type(a) is not type(b) or a.n_vocab != b.n_vocab or a.special_tokens != b.special_tokens:
-        return False
-    return all(a.decode_bytes([i]) == b.decode_bytes([i]) for i in range(a.n_vocab))
 
 
 def check_data(config: TrainConfig, model: GPTConfig, data: Data) -> None:

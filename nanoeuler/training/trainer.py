@@ -87,6 +87,10 @@ def train(
     >>> result.step, result.model_folder.name
     (20, 'best')
     """
+    if config is not None and not isinstance(config, TrainConfig):
+        raise UserError(
+            f"config must be a TrainConfig, not {type(config).__name__}: TrainConfig.load reads a preset or a file"
+        )
     if resume is not None:
         if config is not None:
             raise UserError("a run that goes on has its settings already: give resume alone, or with single settings")

@@ -53,6 +53,7 @@ def engine(monkeypatch, tmp_path):
     ops = GpuOps("gpu", runtime)
     monkeypatch.setattr(nanoeuler.model.gpt, "get_engine", lambda name: ops)
     monkeypatch.setattr(nanoeuler.ops, "get_engine", lambda name: ops)
+    monkeypatch.setattr("nanoeuler.cli.compile_cache.notice", lambda device: None)  # which wants a real GPU
     monkeypatch.setenv("NANOEULER_CACHE_DIR", str(tmp_path))
     return ops
 
