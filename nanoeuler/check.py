@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nanoeuler.check_cases import all_cases, relative_error, rounded_case, run_case
+from nanoeuler.check_cases import all_cases, prepare, relative_error, rounded_case, run_case
 from nanoeuler.model.config import GPTConfig
 from nanoeuler.model.gpt import GPT
 from nanoeuler.model.parameters import Layout
@@ -146,6 +146,7 @@ def engine_check(device: str = "cpu", progress: Callable[[str], None] | None = N
     """
     ops, reference = get_engine(device), ReferenceOps()
     checks: dict[str, list[OpCheck]] = {}  # by operation, the worst output of each case
+    prepare(ops, all_cases())
     for case in all_cases():
         if progress is not None and case.op not in checks:
             progress(case.op)

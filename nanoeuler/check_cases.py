@@ -11,7 +11,7 @@ products are exact in float32 and the case tests how softmax copes, not how a la
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -85,6 +85,15 @@ def run_case(ops: Ops, case: Case) -> dict[str, np.ndarray]:
         if not np.array_equal(ops.download(arrays[name]), host):
             raise AssertionError(f"{case.op} ({case.label}) changed its input {name}")
     return answers
+
+
+def prepare(ops: Ops, cases: Iterable[Case]) -> None:
+    """Have ready what ``cases`` need. An engine that compiles a kernel when it first meets it does so one by one; with
+    ``planning`` it first gathers all of them, and compiles them side by side."""
+    if hasattr(ops, "planning"):
+        with ops.planning():
+            for case in cases:
+                run_case(ops, case)
 
 
 def rounded_case(case: Case) -> dict[str, np.ndarray]:

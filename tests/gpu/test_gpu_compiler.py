@@ -12,8 +12,10 @@ pytest.importorskip("triton")
 import triton
 import triton.language as tl
 
+from nanoeuler import check
+from nanoeuler.ops.gpu.engine import GpuOps, Runtime
 from nanoeuler.ops.gpu.runtime import compiler
-from nanoeuler.ops.gpu.runtime.compiler import Source, compile_all, compile_source
+from nanoeuler.ops.gpu.runtime.compiler import Binary, Source, compile_all, compile_source
 from nanoeuler.ops.gpu.runtime.driver import Device
 from nanoeuler.ops.gpu.runtime.graph import Graph
 from nanoeuler.ops.gpu.runtime.launch import Launcher
@@ -169,3 +171,19 @@ def test_a_capture_leaves_the_collector_as_it_was(launcher, enabled):
         assert gc.isenabled() == enabled
     finally:
         gc.enable()
+
+
+def test_a_check_compiles_side_by_side_before_it_begins(monkeypatch):
+    """One by one it takes minutes."""
+    batches = []
+
+    def compile_nothing(sources):
+        batches.append(len(list(sources)))
+        meta = {"name": "k", "shared": 0, "num_warps": 4, "global_scratch_size": 0, "tensordesc_meta": None}
+        return [Binary(b"", meta)] * batches[-1]
+
+    monkeypatch.setattr("nanoeuler.ops.gpu.runtime.launch.compile_all", compile_nothing)
+    runtime = Runtime(Device(FakeCuda(memory=1 << 26, sm=80)))
+    monkeypatch.setattr(check, "get_engine", lambda name: GpuOps(name, runtime))
+    assert not all(op.ok for op in check.engine_check("gpu"))  # nothing is computed
+    assert batches[0] > 100 and len(batches) == 1

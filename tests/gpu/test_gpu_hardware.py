@@ -12,7 +12,7 @@ pytest.importorskip("triton")
 from real_cases import FAMILIES, SIZES, real_cases
 
 from nanoeuler.check import ENGINE_LIMIT, engine_check
-from nanoeuler.check_cases import relative_error, rounded_case, run_case
+from nanoeuler.check_cases import prepare, relative_error, rounded_case, run_case
 from nanoeuler.ops import get_engine
 from nanoeuler.ops.reference import ReferenceOps
 
@@ -28,8 +28,10 @@ def test_every_operation_at_odd_shapes(device):
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
 @pytest.mark.parametrize("sizes", SIZES)
 def test_every_operation_at_real_shapes(sizes, family):
-    reference, n, wrong = ReferenceOps(), 0, []
-    for case in real_cases(SIZES[sizes], family):
+    reference, n, wrong, cases = ReferenceOps(), 0, [], list(real_cases(SIZES[sizes], family))
+    for device in ("gpu", "gpu-fp32"):
+        prepare(get_engine(device), cases)
+    for case in cases:
         want, least = run_case(reference, case), rounded_case(case)
         for device in ("gpu", "gpu-fp32"):
             got = run_case(get_engine(device), case)
