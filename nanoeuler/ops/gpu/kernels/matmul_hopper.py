@@ -162,18 +162,19 @@ def consume(
                 if GELU == 2:
                     square = x * x
                     t = tanh(x * (SLOPE + CUBIC * square))
-                    half = 0.5 * x
-                    v *= 0.5 + 0.5 * t + half * (1.0 - t * t) * (SLOPE + 3.0 * CUBIC * square)
+                    weight = 0.5 + 0.5 * t
+                    y = x * weight
+                    slope = SLOPE + 3.0 * CUBIC * square
+                    v *= weight + y * (slope - slope * t)
                     if HAS_ACT:
                         tma.store_wait(3)
-                        put(ACT, [row, column], staging.index(4 + part % 2), half + half * t)
+                        put(ACT, [row, column], staging.index(4 + part % 2), y)
                 else:
                     v += x
             if GELU == 1:
                 tma.store_wait(3)
                 put(EXTRA, [row, column], staging.index(2 * (part % 2)), v)
-                half = 0.5 * v
-                v = half + half * tanh(v * (SLOPE + CUBIC * v * v))
+                v *= 0.5 + 0.5 * tanh(v * (SLOPE + CUBIC * v * v))
             if HAS_SUMS:
                 gl.store(sums + m * N + column + lanes, gl.sum(v, 0), mask=column + lanes < N)
             if HAS_STATS:
