@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from command_line import Cli, shell
@@ -47,3 +48,13 @@ def test_tokenizer_train_and_info(cli: Cli, world: Path, tmp_path: Path) -> None
     assert cli("tokenizer", "train", world / "stories.txt", "--char", "-o", tmp_path / "c").code == 0
     assert "kind            characters" in cli("tokenizer", "info", tmp_path / "c").out
     assert "vocabulary      300" in cli("tokenizer", "info", world / "run").out
+
+
+def test_prepared_data_is_kept_unless_told(cli: Cli, refuses: Callable[..., None], world: Path, tmp_path: Path) -> None:
+    stories, out = world / "stories.txt", tmp_path / "data"
+    assert cli("data", "prepare", stories, "--tokenizer", "char", "--out", out).code == 0
+    before = (out / "meta.json").read_bytes()
+    refuses("holds prepared data already", "data", "prepare", stories, "--vocab-size", 300, "--out", out)
+    assert (out / "meta.json").read_bytes() == before
+    assert cli("data", "prepare", stories, "--vocab-size", 300, "--out", out, "--overwrite").code == 0
+    assert not (out / "char_vocab.json").exists() and (out / "vocab.json").exists()

@@ -114,7 +114,7 @@ def test_few_documents_are_cut_by_characters(tmp_path):
         (0.6, [a] * 4 + [eot], [b] * 6 + [eot]),  # right between the two
         (0.7, [a] * 3, [a, eot] + [b] * 6 + [eot]),
     ]:
-        report = prepare([tmp_path / "a.txt"], tmp_path / "out", tokenizer, val_fraction=fraction)
+        report = prepare([tmp_path / "a.txt"], tmp_path / "out", tokenizer, val_fraction=fraction, overwrite=True)
         assert tokens_of(tmp_path / "out", "train") == train and tokens_of(tmp_path / "out", "val") == val
         assert (report.split, report.n_documents) == ("characters", 2)
 
@@ -153,7 +153,11 @@ def test_preparing_again_replaces_the_earlier_set_only(tmp_path, gpt2, stories):
     (tmp_path / "out" / "notes.md").write_text("mine")
     prepare([stories], tmp_path / "out", gpt2, tokens_per_shard=200)
     (tmp_path / "small.txt").write_text("hello hello hello")
-    prepare([tmp_path / "small.txt"], tmp_path / "out", CharTokenizer.train("hello "))
+    before = files_of(tmp_path / "out")
+    with pytest.raises(UserError, match=r"holds prepared data already: choose another folder, or .* --overwrite"):
+        prepare([tmp_path / "small.txt"], tmp_path / "out", CharTokenizer.train("hello "))
+    assert files_of(tmp_path / "out") == before
+    prepare([tmp_path / "small.txt"], tmp_path / "out", CharTokenizer.train("hello "), overwrite=True)
     assert sorted(files_of(tmp_path / "out")) == [
         "char_vocab.json", "meta.json", "notes.md", "train_000000.bin", "val_000000.bin",
     ]  # fmt: skip
@@ -168,7 +172,7 @@ def test_failures_leave_everything_as_it_was(tmp_path, gpt2, stories, again, mon
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"fine so far\xff")
     with pytest.raises(UserError, match=r"bad\.txt is not UTF-8: byte 0xff at byte offset 11"):
-        prepare([stories, bad], out, gpt2)
+        prepare([stories, bad], out, gpt2, overwrite=again)
     with pytest.raises(UserError, match=r"stories\.txt: character 'S'"):
         prepare([stories], tmp_path / "fresh", CharTokenizer.train("abc"))
     assert not (tmp_path / "fresh").exists()
@@ -176,7 +180,7 @@ def test_failures_leave_everything_as_it_was(tmp_path, gpt2, stories, again, mon
     monkeypatch.setattr(gpt2, "save", lambda folder: None, raising=False)  # so that the shards meet the full disk
     monkeypatch.setattr(os, "fsync", no_space)
     with pytest.raises(UserError, match="disk is full"):
-        prepare([stories], out, gpt2)
+        prepare([stories], out, gpt2, overwrite=again)
     assert (files_of(out) == before) if again else not out.exists()
 
 
@@ -209,7 +213,7 @@ def counted(original):
 tokenizer = Tokenizer.gpt2()
 for name in ("replace", "unlink", "mkdir", "rmdir"):
     setattr(pathlib.Path, name, counted(getattr(pathlib.Path, name)))
-prepare([sys.argv[1]], sys.argv[2], tokenizer, seed=2)
+prepare([sys.argv[1]], sys.argv[2], tokenizer, seed=2, overwrite=True)
 """
 
 
@@ -233,7 +237,7 @@ def test_killed_between_any_two_changes_of_the_folder(tmp_path, gpt2, stories):
         except UserError as error:
             assert killed and "interrupted" in str(error)
             seen.add((killed, "interrupted"))
-        prepare([stories], out, gpt2, tokens_per_shard=600)
+        prepare([stories], out, gpt2, tokens_per_shard=600, overwrite=True)
         assert sets_in(out) == earlier
     assert seen >= {(True, "earlier"), (True, "interrupted"), (False, "new")}
 
@@ -251,7 +255,7 @@ def test_a_failure_while_files_change_places_leaves_its_sign(tmp_path, gpt2, sto
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", held_open)
         with pytest.raises(UserError, match=r"cannot write .*cannot access the file"):
-            prepare([stories], out, gpt2, seed=2)
+            prepare([stories], out, gpt2, seed=2, overwrite=True)
     with pytest.raises(UserError, match="was interrupted: run `nanoeuler data prepare` again"):
         Dataset.open(out)
     prepare([stories], out, gpt2, seed=2)
@@ -288,7 +292,7 @@ def test_a_shard_that_does_not_match_its_description(tmp_path, gpt2, stories):
     (out / "train_000000.bin").unlink()
     with pytest.raises(UserError, match=r"cannot read the tokens in .*train_000000\.bin"):
         Dataset.open(out)
-    prepare([stories], out, gpt2, val_fraction=0)
+    prepare([stories], out, gpt2, val_fraction=0, overwrite=True)
     with pytest.raises(UserError, match="was prepared without val data"):
         Dataset.open(out, "val")
 
@@ -350,7 +354,8 @@ def test_one_path_need_not_be_a_list(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("to be or not to be", encoding="utf-8")
     for inputs in (path, str(path)):
-        assert prepare(inputs, tmp_path / "out", CharTokenizer("abenort "), val_fraction=0).train.tokens == 18
+        report = prepare(inputs, tmp_path / "out", CharTokenizer("abenort "), val_fraction=0, overwrite=True)
+        assert report.train.tokens == 18
 
 
 def test_meta_of_nonsense_is_not_ours(tmp_path):
@@ -371,4 +376,4 @@ def test_one_writer_at_a_time(tmp_path):
 
     prepare(path, out, CharTokenizer("abenort "), val_fraction=0, progress=another)
     assert refused and Dataset.open(out).n_tokens == 18 and not (out / ".preparing").exists()
-    assert prepare(path, out, CharTokenizer("abenort "), val_fraction=0).train.tokens == 18
+    assert prepare(path, out, CharTokenizer("abenort "), val_fraction=0, overwrite=True).train.tokens == 18

@@ -41,6 +41,7 @@ def command() -> None:
 @click.option("--no-eot", is_flag=True, help="Put no end-of-text token after each document.")
 @click.option("--seed", type=int, default=1337, show_default=True, help="Picks the validation documents.")
 @click.option("--tokens-per-shard", type=TOKENS, default=100_000_000, show_default=True, help="Size of a file.")
+@click.option("--overwrite", is_flag=True, help="Replace prepared data that is in FOLDER already.")
 def prepare(
     inputs: tuple[str, ...],
     out: str,
@@ -53,6 +54,7 @@ def prepare(
     no_eot: bool,
     seed: int,
     tokens_per_shard: int,
+    overwrite: bool,
 ) -> None:
     """Turn text into the token files that training reads.
 
@@ -64,8 +66,10 @@ def prepare(
       nanoeuler data prepare shakespeare.txt --tokenizer char --out data/shakespeare
       nanoeuler data prepare posts.jsonl --field body --out data/posts
     """
+    from nanoeuler.data.prepare import check_new
     from nanoeuler.data.prepare import prepare as prepare_data
 
+    check_new(out, overwrite)  # before a tokenizer is trained for nothing
     made = _tokenizer(tokenizer, vocab_size, inputs, val_inputs, field)
     with stages() as progress:
         report = prepare_data(
@@ -80,6 +84,7 @@ def prepare(
             val_inputs=val_inputs,
             text_field=field,
             tokens_per_shard=tokens_per_shard,
+            overwrite=overwrite,
         )
     for name, split in (("train", report.train), ("val", report.val)):
         rate = f", {split.bytes / split.tokens:.2f} bytes a token" if split.tokens else ""

@@ -94,13 +94,13 @@ class Dataset:
         if not part["shards"]:
             raise UserError(
                 f"{folder} was prepared without {split} data: run `nanoeuler data prepare` again, "
-                "with a validation share above 0"
+                "with --overwrite and a validation share above 0"
             )
         dataset = cls(_open_all([folder / name for name in part["shards"]]), split, part["bytes"], meta, folder)
         if dataset.n_tokens != part["tokens"]:
             raise UserError(
                 f"{folder}: meta.json promises {part['tokens']} {split} tokens, the files hold "
-                f"{dataset.n_tokens}: run `nanoeuler data prepare` again"
+                f"{dataset.n_tokens}: run `nanoeuler data prepare` again, with --overwrite"
             )
         return dataset
 

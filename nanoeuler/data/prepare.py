@@ -82,6 +82,7 @@ def prepare(
     val_inputs: Path | str | Sequence[Path | str] = (),
     text_field: str = "text",
     tokens_per_shard: int = TOKENS_PER_SHARD,
+    overwrite: bool = False,
 ) -> PrepareReport:
     """Encode ``inputs`` into ``out_dir``: ``train_*.bin``, ``val_*.bin``, the tokenizer's files, ``meta.json``.
 
@@ -89,8 +90,9 @@ def prepare(
     the share ``val_fraction`` (0 for none), or exactly ``val_docs`` documents, or the files of ``val_inputs``.
     After each document comes the tokenizer's end-of-text id, if it has one and ``append_eot`` is true.
 
-    Nothing is half-written: the set appears in ``out_dir`` when complete, and only then replaces an earlier one.
-    Raises UserError for unreadable input, a vocabulary over 65536, a split without text, or a full disk.
+    Nothing is half-written: the set appears in ``out_dir`` when complete, and only then, with ``overwrite``, replaces
+    an earlier one; without, an earlier one is an error. Raises UserError for unreadable input, a vocabulary over
+    65536, a split without text, or a full disk.
 
     >>> import tempfile
     >>> from nanoeuler.tokenizer import CharTokenizer
@@ -100,6 +102,7 @@ def prepare(
     >>> report.split, report.train.tokens, report.val.tokens
     ('characters', 16, 2)
     """
+    check_new(out_dir, overwrite)
     if not 0 <= val_fraction < 1:
         raise UserError(f"val_fraction must be at least 0 and below 1, got {val_fraction}")
     if tokenizer.n_vocab > MAX_VOCAB:
@@ -137,6 +140,12 @@ def prepare(
         }
         _write_meta(staging, meta)
     return report
+
+
+def check_new(out_dir: Path | str, overwrite: bool = False) -> None:
+    """Raise UserError if a prepared set would be replaced that nobody said to replace."""
+    if not overwrite and read_meta(Path(out_dir)) is not None:
+        raise UserError(f"{out_dir} holds prepared data already: choose another folder, or replace it with --overwrite")
 
 
 def _count(sources: list[_Source], text_field: str, progress: Progress | None) -> None:
