@@ -103,6 +103,29 @@ def test_reset_and_empty_beginning() -> None:
         talk.add("é")
 
 
+@pytest.mark.parametrize("block_size", [400, 16])
+def test_undo(block_size: int) -> None:
+    """After it, the text goes on as if what was taken back had never been, though the windows have moved by then."""
+    writer = generator(block_size)
+    talk = Conversation(writer, SamplingConfig(temperature=0))
+    with pytest.raises(UserError, match="nothing to take back"):
+        talk.undo()
+    kept = []
+    for line in ("abc", "", "hgfe"):
+        kept.append(talk.text)
+        talk.add(line)
+        list(talk.answer(max_new_tokens=9))
+    for want in kept[:0:-1]:
+        assert talk.undo() == talk.text == want
+    talk.add("da")
+    want = writer.generate(talk.text, max_new_tokens=9, temperature=0)[0].text
+    assert "".join(talk.answer(max_new_tokens=9)) == want
+    talk.undo()
+    assert talk.undo() == "" and not talk.tokens
+    talk.add("abc")
+    assert "".join(talk.answer(max_new_tokens=9)) == writer.generate("abc", max_new_tokens=9, temperature=0)[0].text
+
+
 # ---- the command --------------------------------------------------------------------------------------
 CHAT = [sys.executable, "-m", "nanoeuler", "chat", "--seed", "1", "--max-new-tokens", "12"]
 
@@ -122,6 +145,10 @@ def test_in_a_pipe(tmp_path: Path) -> None:
     assert text.startswith("Once upon a time" + answers[0]) and "The dog" in text
     assert "no command /what" in done.stderr and "'hot' is not a temperature" in done.stderr
     assert "/reset" in done.stderr and "/save needs" in done.stderr
+    assert "an empty line lets the model go on" in done.stderr
+    undone = chat(f"Once\n/undo\n/undo\nThe cat\n\n/save {tmp_path / 'undone.txt'}\n")
+    assert undone.stderr.count("taken back") == 1 and undone.stderr.count("nothing to take back") == 1
+    assert (tmp_path / "undone.txt").read_text(encoding="utf-8").startswith("The cat")
     again = chat("Once upon a time\n/reset\nOnce upon a time\n").stdout.splitlines()
     assert again[0] == answers[0]
 

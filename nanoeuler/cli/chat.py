@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from nanoeuler.inference.conversation import Conversation
 
 HELP = """\
+an empty line lets the model go on by itself
+/undo        take your last line and what came after it back
 /reset       begin a new text
 /save FILE   write the text so far to a file
 /seed N      draw with another seed from here on
@@ -136,6 +138,8 @@ def obey(talk: Conversation, line: str) -> bool:
         elif name == "/reset":
             talk.reset()
             say("a new text begins")
+        elif name == "/undo":
+            say(f"taken back; the text ends: {talk.undo()[-60:]!r}")
         elif name == "/save":
             save(talk, rest)
         elif name == "/seed":

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nanoeuler.errors import UserError
 from nanoeuler.inference.batch import Batch
 from nanoeuler.inference.generator import Generator
 from nanoeuler.inference.sampling import SamplingConfig
@@ -37,6 +38,7 @@ class Conversation:
         self._unwritten = 0  # tokens before the text: where a text without a beginning begins
         self._slot: Writer | None = None
         self.turns = 0
+        self._before: list[int] = []  # tokens there were before each of the person's turns
 
     @property
     def text(self) -> str:
@@ -45,7 +47,28 @@ class Conversation:
 
     def add(self, text: str) -> None:
         """The person's turn. Raises UserError for characters that the vocabulary does not know."""
-        self.tokens += self.generator.tokenizer.encode(text)
+        tokens = self.generator.tokenizer.encode(text)
+        self._before.append(len(self.tokens))
+        self.tokens = self.tokens + tokens
+
+    def undo(self) -> str:
+        """Take the person's last turn back, with all that followed; the text that is left.
+
+        What is written next draws other random numbers than what was taken back. Raises UserError at the beginning.
+        """
+        if not self._before:
+            raise UserError("there is nothing to take back")
+        n = self._before.pop()
+        self.tokens = self.tokens[:n]
+        self._unwritten = min(self._unwritten, n)
+        if self._slot is not None:
+            text = self._slot.text
+            if n > text.start >= 0:
+                self._batch.keep(text, n)
+            else:
+                text.start = -1  # the window lay behind the end: read anew
+            text.tokens = self.tokens
+        return self.text
 
     def answer(self, max_new_tokens: int = 256, stop: str | Sequence[str] | None = None) -> Iterator[str]:
         """The model's turn, piece by piece. If the caller stops listening, what was written by then stays.
