@@ -9,7 +9,7 @@ from nanoeuler.errors import UserError
 from nanoeuler.model.activations import RECOMPUTE, n_bytes
 from nanoeuler.model.config import GPTConfig
 from nanoeuler.model.gpt import GPT
-from nanoeuler.training.trainer import train
+from nanoeuler.training.run import train
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])

@@ -243,7 +243,7 @@ class Pace:
 def train_in_time(config: TrainConfig, deadline: float, s: DemoSettings) -> TrainResult:
     """Train. If that turns out slower or faster than measured, go on with other steps, to end in time."""
     from nanoeuler.cli.training_display import TrainingDisplay
-    from nanoeuler.training.trainer import train
+    from nanoeuler.training.run import train
 
     arguments: dict[str, Any] = {"config": config}
     with TrainingDisplay() as display:

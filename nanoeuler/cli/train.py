@@ -36,7 +36,7 @@ def command(resume: str | None, profile: bool, preset: str | None, config: str |
       nanoeuler train --resume runs/shakespeare --steps 4000
       nanoeuler train --preset finetune --init-from runs/shakespeare --data data/mine --out runs/mine
     """
-    from nanoeuler.training.trainer import train
+    from nanoeuler.training.run import train
 
     if resume is not None and (preset is not None or config is not None):
         raise UserError("--resume takes the settings of the run: leave --preset and --config out")

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nanoeuler.training.config import TrainConfig
     from nanoeuler.training.events import TrainResult
+    from nanoeuler.training.run import train
     from nanoeuler.training.runfolder import FoundModel, find_model
-    from nanoeuler.training.trainer import Trainer, TrainingDiverged, train
+    from nanoeuler.training.trainer import Trainer, TrainingDiverged
 
 _HOME = {
     "FoundModel": "runfolder",
@@ -21,7 +22,7 @@ _HOME = {
     "Trainer": "trainer",
     "TrainingDiverged": "trainer",
     "find_model": "runfolder",
-    "train": "trainer",
+    "train": "run",
 }
 
 __all__ = [

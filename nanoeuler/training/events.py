@@ -1,6 +1,6 @@
 """What a trainer tells while it works. It prints nothing itself; whoever calls it draws these.
 
-``train(config, on_event=print)`` is already a display.
+``train(config, progress=True)`` draws them as the command line does; ``on_event=print`` is a display too.
 """
 
 from __future__ import annotations

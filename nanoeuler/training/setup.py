@@ -174,6 +174,24 @@ def changed_for_resume(run: RunFolder, stored: TrainConfig, changes: Mapping[str
     return replace(stored, **changes)
 
 
+def with_full_paths(config: TrainConfig) -> TrainConfig:
+    """``config`` with the places of data and first model as they are found from any folder, for going on elsewhere."""
+    init_from = config.init_from if config.init_from == "scratch" else str(Path(config.init_from).absolute())
+    return replace(config, data=str(Path(config.data).absolute()), init_from=init_from)
+
+
+def where_data_is(config: TrainConfig, given: bool) -> TrainConfig:
+    """``config`` of a run that goes on, with its data's full path. UserError if the data is where it was no longer.
+
+    ``given``: the data was named anew. Runs of before kept its name as it was given, from the folder they began in.
+    """
+    path = Path(config.data)
+    if not given and not path.exists() and not any(c in path.name for c in "*?["):
+        begun = "" if path.is_absolute() else ", as seen from the folder in which the run began"
+        raise UserError(f"the run's data is no longer at {path}{begun}: name its place with --data FOLDER")
+    return replace(config, data=str(path.absolute())) if config.data else config
+
+
 def check_same_run(run: RunFolder, config: TrainConfig, data: Data, state: TrainerState) -> None:
     """Raise UserError unless ``state`` is a state of a run with these settings on this data."""
     for name, value in state.settings.items():

@@ -35,6 +35,8 @@ from nanoeuler.training.setup import (
     new_loader,
     new_model,
     open_data,
+    where_data_is,
+    with_full_paths,
 )
 from nanoeuler.training.signals import StopRequest
 from nanoeuler.training.speed import Speed
@@ -55,55 +57,6 @@ class TrainingDiverged(UserError):
 
 class _Stopped(Exception):
     """Ctrl-C during an evaluation: leave it, it comes again when the run goes on."""
-
-
-def train(
-    config: TrainConfig | None = None,
-    *,
-    resume: str | Path | None = None,
-    on_event: OnEvent | None = None,
-    profile: bool = False,
-    **settings: Any,
-) -> events.TrainResult:
-    """Train a model as ``config`` says, with single ``settings`` laid over it; or go on with the run in ``resume``.
-
-    ``on_event`` is called with each :data:`~nanoeuler.training.events.Event`. Ctrl-C ends the step, saves, and returns
-    a result with ``interrupted`` set. With ``resume``, only the settings in
-    :data:`~nanoeuler.training.setup.CHANGEABLE` may be given. ``profile``: on a GPU, time the kernels of one more step
-    when the last is done and saved, tell them (:class:`~nanoeuler.training.events.Profiled`) and draw them into the
-    run's ``profile.svg``.
-
-    Raises UserError for settings, data or folders that do not fit, a full disk, and (as :class:`TrainingDiverged`)
-    for a loss that is no finite number; the last checkpoint then stays as it is.
-
-    >>> import tempfile
-    >>> from nanoeuler.data.prepare import prepare
-    >>> from nanoeuler.tokenizer import CharTokenizer
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> _ = (folder / "text.txt").write_text("to be or not to be " * 50)
-    >>> _ = prepare([folder / "text.txt"], folder / "data", CharTokenizer("to bern"))
-    >>> sizes = dict(n_layer=1, n_head=1, n_embd=8, block_size=8)
-    >>> result = train(data=folder / "data", out=folder / "run", device="reference", steps=20, **sizes)
-    >>> result.step, result.model_folder.name
-    (20, 'best')
-    """
-    if config is not None and not isinstance(config, TrainConfig):
-        raise UserError(
-            f"config must be a TrainConfig, not {type(config).__name__}: TrainConfig.load reads a preset or a file"
-        )
-    if resume is not None:
-        if config is not None:
-            raise UserError("a run that goes on has its settings already: give resume alone, or with single settings")
-        if profile:
-            _require_gpu(settings.get("device") or RunFolder(resume).read_config().device)
-        trainer = Trainer.resume(resume, settings, on_event)
-    else:
-        config = TrainConfig.load(overrides=settings) if config is None else config.changed(**settings)
-        if profile:
-            _require_gpu(config.device)
-        trainer = Trainer.start(config, on_event)
-    trainer.profile = profile
-    return trainer.run()
 
 
 class Trainer:
@@ -142,7 +95,7 @@ class Trainer:
         run.check_new()
         data = open_data(config)
         model, tokenizer = new_model(config, data)
-        config = config.resolved(model.config)
+        config = with_full_paths(config.resolved(model.config))
         run.create(config)
         return cls(config, run, model, tokenizer, data, _first_state(config, data), on_event)
 
@@ -153,6 +106,7 @@ class Trainer:
         """The run in ``folder``, where its last checkpoint left it (or at its start, if it has none yet)."""
         run = RunFolder(folder)
         config = changed_for_resume(run, run.read_config(), {**(changes or {}), "out": str(folder)})
+        config = where_data_is(config, given="data" in (changes or {}))
         data = open_data(config)
         run.lock()
         try:
@@ -397,11 +351,6 @@ class Trainer:
             model_folder=run.best if run.best.exists() else run.last,
             interrupted=interrupted,
         )
-
-
-def _require_gpu(device: str) -> None:
-    if not device.startswith("gpu"):
-        raise UserError("profile times the kernels of a GPU: leave it out, or set device to gpu")
 
 
 def _first_state(config: TrainConfig, data: Data) -> TrainerState:

@@ -19,8 +19,8 @@ from nanoeuler.model.gpt import GPT
 from nanoeuler.ops.gpu.engine import open_runtime
 from nanoeuler.training.config import TrainConfig
 from nanoeuler.training.plan import plan
+from nanoeuler.training.run import train
 from nanoeuler.training.step import new_stepper
-from nanoeuler.training.trainer import train
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from training_runs import TINY, history, make_data, same_end
