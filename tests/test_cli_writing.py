@@ -80,10 +80,16 @@ def test_weights_that_there_are_not(capsys: pytest.CaptureFixture[str]) -> None:
 def test_bench_generate(args: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from nanoeuler.ops.cpu import bandwidth
 
-    monkeypatch.setattr(bandwidth, "read_bandwidth", lambda threads, size: 1e10)
+    monkeypatch.setattr(bandwidth, "read_bandwidth", lambda threads, size: 1e15)
     base = ["bench", "generate", "--seconds", "0.01", *args]
     assert run(base) == 0
-    assert "tokens/s" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "tokens/s" in out and "from cache" not in out
+    monkeypatch.setattr(bandwidth, "read_bandwidth", lambda threads, size: 1.0)
+    assert run(base) == 0
+    out = capsys.readouterr().out
+    assert ("from cache: read faster than memory gives" in out) == (args[0] == "--weights")
+    assert not [share for share in re.findall(r"(\d+)%", out) if int(share) > 100]
     assert run([*base, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [row["batch"] for row in rows[-2:]] == [4, 16]

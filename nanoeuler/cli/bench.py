@@ -212,6 +212,8 @@ def utilisation(model: GPT, B: int, T: int, seconds: float, peak: int | None) ->
     """The share of the GPU's promised matrix rate that training uses, in words, and the memory it took."""
     c, (name, promised) = model.config, promised_flops(model)
     memory = f"          peak memory {peak / 1e9:.2f} GB" if peak else "          peak memory unknown"
+    if not model.ops.name.startswith("gpu"):
+        return memory  # of a processor nobody promises a rate
     if not model.ops.storage.rounds:
         return f"{memory}\n          no MFU: it is the share of a GPU's bfloat16 matrix rate"
     if promised is None:

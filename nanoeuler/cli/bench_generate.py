@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 CONTEXTS = (1, 64, 256, 1000, 4000)
 BATCHES = (1, 4, 16)
+CACHED = "from cache"
 
 
 def command(preset: str, config: GPTConfig, seconds: float, device: str, weights: str | None, as_json: bool) -> None:
@@ -49,11 +50,24 @@ def command(preset: str, config: GPTConfig, seconds: float, device: str, weights
             f"{1e3 * row['step']:.2f}",
             f"{row['tokens_per_second']:,.0f}",
             f"{row['bytes_per_second'] / 1e9:.1f}",
-            f"{row['bytes_per_second'] / best:.0%}" if best else "-",
+            share(row["bytes_per_second"], best),
         ]
         for row in rows
     ]
     table(cells, ["context", "texts", "first token ms", "step ms", "tokens/s", "GB/s", "of the best"])
+    if any(row[-1] == CACHED for row in cells):
+        click.echo(f"\n{CACHED}: read faster than memory gives, so what a step reads lies in the processor's caches")
+
+
+def share(rate: float, best: float | None) -> str:
+    """How much of memory's best rate a step reads at, unless memory is not what it reads from.
+
+    >>> share(5e9, 1e10), share(3e10, 1e10), share(1.0, None)
+    ('50%', 'from cache', '-')
+    """
+    if best is None:
+        return "-"
+    return f"{rate / best:.0%}" if rate <= best else CACHED
 
 
 def measure(
