@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
@@ -360,3 +361,20 @@ def test_ctrl_c_while_the_command_line_loads(tmp_path: Path) -> None:
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from nanoeuler.__main__ import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped\n")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_ctrl_c_inside_a_compiler_that_cannot_raise_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in Numba, whose LLVM calls back into Python: the interrupt is lost, and what was asked for is missing."""
+
+    def compiled(*args: object) -> None:
+        @ctypes.CFUNCTYPE(None)
+        def callback() -> None:
+            raise KeyboardInterrupt
+
+        callback()
+        raise RuntimeError("no compiled object yet")
+
+    monkeypatch.setattr("nanoeuler.training.plan.plan", compiled)
+    result = cli("plan", "--preset", "demo")
+    assert (result.code, result.out, result.err) == (130, "", "stopped\n")

@@ -10,7 +10,8 @@ import errno
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -86,9 +87,35 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def run(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _swallowed_interrupts() as swallowed:
         warnings.showwarning = _show_warning
-        return _run(argv)
+        try:
+            return _run(argv)
+        except Exception:
+            if not swallowed:
+                raise
+            click.echo("stopped", err=True)
+            return 130
+
+
+@contextmanager
+def _swallowed_interrupts() -> Iterator[list[BaseException]]:
+    """Collects what Ctrl-C raised where nothing can be raised: a compiler whose call back into Python is hit goes on
+    without what it asked for, and fails for that a moment later."""
+    swallowed: list[BaseException] = []
+    others = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        if isinstance(unraisable.exc_value, KeyboardInterrupt):
+            swallowed.append(unraisable.exc_value)
+        else:
+            others(unraisable)
+
+    sys.unraisablehook = hook
+    try:
+        yield swallowed
+    finally:
+        sys.unraisablehook = others
 
 
 def _run(argv: Sequence[str] | None) -> int:
