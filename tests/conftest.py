@@ -25,7 +25,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     is_whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     if not is_whole or "PYTEST_XDIST_WORKER" in os.environ or not config.pluginmanager.has_plugin("xdist"):
         return
-    if options.numprocesses is None and options.dist == "no" and not options.usepdb and why_no_gpu():
+    watched = options.usepdb or options.capture == "no"  # a debugger, or -s: in one process
+    if options.numprocesses is None and options.dist == "no" and not watched and why_no_gpu():
         options.numprocesses = "auto"
         options.dist = "worksteal"  # neighbours stay together, so that few fixtures are made twice
         if not config.option.collectonly:
