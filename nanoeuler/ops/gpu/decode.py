@@ -3,7 +3,7 @@
 A sequence has a *slot* of the cache ``(slots, layers, 2, heads, context, head_dim)``: keys and values in bfloat16, a
 head's positions one after the other, as attention reads them. :meth:`GpuDecoder.prefill` runs a whole prompt through
 the engine's own network and keeps its keys and values; :meth:`GpuDecoder.step` and :meth:`GpuDecoder.draw` run the
-kernel of ``kernels/decode.py``.
+kernel of ``kernels/decode.py`` for one sequence, and ``batch_decode.py`` for several.
 
 The kernel keeps its own books in device memory (``state``: token, position, epoch), so the host can hand over launch
 after launch without knowing what was chosen; ids come back through page-locked memory, some tokens late.
@@ -23,11 +23,14 @@ from nanoeuler.inference.sampling import SamplingConfig
 from nanoeuler.model.activations import Activations
 from nanoeuler.model.gpt import GPT
 from nanoeuler.model.parameters import Layout
+from nanoeuler.ops.gpu.batch_decode import Coming, Rows
 from nanoeuler.ops.gpu.decode_weights import int8_weights, own_weights, read_bytes
+from nanoeuler.ops.gpu.device_sampling import can_choose
 from nanoeuler.ops.gpu.engine import GpuOps
 from nanoeuler.ops.gpu.kernels import decode as dec
 from nanoeuler.ops.gpu.kernels import decode_prepare as prep
 from nanoeuler.ops.gpu.kernels.matmul import matmul
+from nanoeuler.ops.gpu.kernels.spec import power_of_2
 from nanoeuler.ops.gpu.runtime.graph import Graph
 from nanoeuler.ops.gpu.runtime.memory import DeviceArray
 
@@ -69,6 +72,7 @@ class GpuDecoder:
         self.exchange = self.ops.zeros((2 * self.shape.exchange_words,), "i32")
         self._epoch = 0
         self._prefills: dict[int, _Prefill] = {}
+        self._rows: dict[int, Rows] = {}
         self._homes = [self.ops.device.pinned((AT_ONCE,), np.int32) for _ in range(QUEUED + 1)]  # of ids, in turns
 
     # ---- reading ------------------------------------------------------------------------------------------
@@ -96,14 +100,25 @@ class GpuDecoder:
 
     def step(self, slots: Sequence[int], tokens: Sequence[int]) -> np.ndarray:
         """Read one token into each of these slots; logits (n, V)."""
-        out = np.empty((len(slots), self.config.vocab_size), np.float32)
-        for i, (slot, token) in enumerate(zip(slots, tokens)):
-            self._check(np.array([token]), self.lengths[slot] + 1)
-            self.set_state(token, self.lengths[slot], NEVER, slot)
-            self.launch(slot, 1, choose=False)
+        self._check(np.asarray(tokens), max(self.lengths[slot] for slot in slots) + 1)
+        if len(slots) > 1:
+            rows = self.rows(len(slots))
+            rows.place(tokens, [self.lengths[slot] for slot in slots], slots)
+            logits = rows.step()[: len(slots)]
+        else:
+            self.set_state(tokens[0], self.lengths[slots[0]], NEVER, slots[0])
+            self.launch(slots[0], 1, choose=False)
+            logits = self.ops.download(self.logits[slots[0]])[None]
+        for slot in slots:
             self.lengths[slot] += 1
-            out[i] = self.ops.download(self.logits[slot])
-        return out
+        return logits
+
+    def rows(self, n: int) -> Rows:
+        """What computes a step of ``n`` sequences, or of a few more."""
+        size = power_of_2(n)
+        if size not in self._rows:
+            self._rows[size] = Rows(self, size)
+        return self._rows[size]
 
     def copy(self, src: int, dst: int) -> None:
         """Let slot ``dst`` hold what slot ``src`` holds."""
@@ -131,14 +146,21 @@ class GpuDecoder:
         limit: int,
         stop_id: int | None = None,
     ) -> Iterator[np.ndarray] | None:
-        """Ids (1,) chosen on the GPU, one after the other, at most ``limit``; None for what the host must choose.
+        """Ids (n,) chosen on the GPU, one turn after the other, at most ``limit``; None for what the host must choose.
 
-        So far for one sequence and the most probable token; ``samples`` and ``positions`` matter to chance only.
+        ``samples``, ``positions``: the keys of ``sampling.uniform`` for each slot's first id. ``stop_id`` ends a
+        single greedy sequence; others end when the caller stops asking.
         """
-        if len(slots) != 1 or configs[0].temperature != 0 or configs[0].repetition_penalty != 1:
+        if not can_choose(configs):
             return None
-        stop = NEVER if stop_id is None else stop_id
-        return (np.array([id], np.int32) for id in self.greedy(slots[0], first[0], limit, n_valid, stop))
+        if len(slots) == 1 and configs[0].temperature == 0:
+            stop = NEVER if stop_id is None else stop_id
+            return (np.array([id], np.int32) for id in self.greedy(slots[0], first[0], limit, n_valid, stop))
+        lengths = [self.lengths[slot] for slot in slots]
+        rows = self.rows(len(slots))
+        rows.place(first, lengths, slots)
+        rows.sampler.set(configs, samples, positions)
+        return rows.draw(slots, rows.drawing(configs, n_valid), min(limit, self.context - max(lengths)))
 
     def greedy(self, slot: int, first: int, limit: int, n_valid: int, stop: int = NEVER) -> Iterator[int]:
         """Read ``first`` into the slot and yield the most probable next id, then read that, up to ``limit`` times.
@@ -148,14 +170,14 @@ class GpuDecoder:
         begin = self.lengths[slot]
         limit = min(limit, self.context - begin)
         self.set_state(first, begin, stop, slot)
-        waiting: deque[_Coming] = deque()
+        waiting: deque[Coming] = deque()
         given = launches = 0
         while True:
             while given < limit and len(waiting) < QUEUED:
                 n = min(AT_ONCE, limit - given)
                 self.launch(slot, n, choose=True, n_valid=n_valid)
                 home = self._homes[launches % len(self._homes)][:n]
-                waiting.append(_Coming(self.ops, self.drawn[begin + given : begin + given + n], home))
+                waiting.append(Coming(self.ops, self.drawn[begin + given : begin + given + n], home))
                 given, launches = given + n, launches + 1
             if not waiting:
                 return
@@ -187,21 +209,6 @@ class GpuDecoder:
         for launch in dec.decode(self.shape, self.weights, *arrays, tokens, choose, valid, target=self.ops.target):
             self.ops.runtime.launch(launch)
         self._epoch += tokens
-
-
-class _Coming:
-    """Ids on their way to the host."""
-
-    def __init__(self, ops: GpuOps, drawn: DeviceArray, host: np.ndarray) -> None:
-        self.device, self.host = ops.device, host
-        self.done = self.device.event()
-        self.device.cuda.cuMemcpyDtoHAsync(self.host.ctypes.data, drawn.ptr, drawn.nbytes, self.device.stream)
-        self.device.cuda.cuEventRecord(self.done, self.device.stream)
-
-    def ids(self) -> np.ndarray:
-        self.device.cuda.cuEventSynchronize(self.done)
-        self.device.cuda.cuEventDestroy(self.done)
-        return self.host
 
 
 class _Prefill:

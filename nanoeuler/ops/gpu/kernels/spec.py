@@ -90,6 +90,7 @@ class Launch:
     grid: tuple[int, int, int]
     num_warps: int = 4
     num_stages: int = 3
+    early: bool = False  # may begin before the launch before it has ended: it waits itself for what that has written
 
     @property
     def name(self) -> str:
@@ -111,7 +112,9 @@ class Launch:
         }
 
 
-def launch(fn: Any, grid: tuple[int, ...], num_warps: int = 4, num_stages: int = 3, **arguments: Any) -> Launch:
+def launch(
+    fn: Any, grid: tuple[int, ...], num_warps: int = 4, num_stages: int = 3, early: bool = False, **arguments: Any
+) -> Launch:
     """Sort ``arguments`` into run-time ones and compiled-in ones and check that none is missing or too many."""
     names = parameters(fn)
     if set(arguments) != set(names):
@@ -124,6 +127,7 @@ def launch(fn: Any, grid: tuple[int, ...], num_warps: int = 4, num_stages: int =
         (grid[0], grid[1] if len(grid) > 1 else 1, grid[2] if len(grid) > 2 else 1),
         num_warps,
         num_stages,
+        early,
     )
 
 

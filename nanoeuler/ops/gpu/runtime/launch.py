@@ -146,11 +146,25 @@ class Launcher:
         for value, (_, _, bits) in zip(call.args.values(), described):
             values += descriptor(self.device, value, next(boxes)) if isinstance(value, Tiled) else [bits]
         table = kernel.fill([*values, scratch, 0])
-        code = self.device.cuda.bindings.cuLaunchKernel(
-            kernel.function, x, y, z, kernel.threads, 1, 1, kernel.shared, self.device.stream, table, 0
-        )[0]
+        run = self._early if call.early else self.device.cuda.bindings.cuLaunchKernel
+        code = run(kernel.function, x, y, z, kernel.threads, 1, 1, kernel.shared, self.device.stream, table, 0)[0]
         if code != 0:
             raise CudaError(f"{kernel.name} with grid {call.grid} could not be launched: {code}")
+
+    def _early(self, function: Any, *where: Any) -> Any:
+        """``cuLaunchKernel`` for a kernel that may begin while the one before it is still at work.
+
+        (CUDA C++ Programming Guide, "Programmatic Dependent Launch".)
+        """
+        bindings = self.device.cuda.bindings
+        attribute, config = bindings.CUlaunchAttribute(), bindings.CUlaunchConfig()
+        attribute.id = bindings.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute.value.programmaticStreamSerializationAllowed = 1
+        config.gridDimX, config.gridDimY, config.gridDimZ = where[:3]
+        config.blockDimX, config.blockDimY, config.blockDimZ = where[3:6]
+        config.sharedMemBytes, config.hStream = where[6:8]
+        config.attrs, config.numAttrs = [attribute], 1
+        return bindings.cuLaunchKernelEx(config, function, *where[8:])
 
     @contextmanager
     def planning(self) -> Iterator[None]:

@@ -1,0 +1,105 @@
+"""Decoding many sequences at once on a GPU, its kernels interpreted, against the reference engine."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("triton")
+
+from interpreted import interpreted_engine
+
+import nanoeuler.model.gpt
+from nanoeuler.errors import UserError
+from nanoeuler.model.config import GPTConfig
+from nanoeuler.model.gpt import GPT
+from nanoeuler.model.parameters import Layout
+from nanoeuler.ops.gpu.batch_decode import Cuts, Rows
+from nanoeuler.ops.gpu.decode import GpuDecoder
+from nanoeuler.ops.gpu.kernels.batch_decode import Cut
+
+V = 65
+CUTS = Cuts(Cut(16, 16), Cut(16, 16, 2), Cut(32, 32), Cut(16, 32, 3), Cut(32, 16), tile=4)
+
+
+@pytest.fixture
+def models(monkeypatch):
+    """(interpreted GPU model, reference model) with the same lively parameters."""
+    true = nanoeuler.model.gpt.get_engine
+    choose = {"gpu-fp32": interpreted_engine}
+    monkeypatch.setattr(nanoeuler.model.gpt, "get_engine", lambda name: choose.get(name, lambda: true(name))())
+
+    def make(C, H, layers=2):
+        config = GPTConfig(vocab_size=V, block_size=32, n_layer=layers, n_head=H, n_embd=C)
+        flat = np.random.default_rng(C).standard_normal(Layout(config).n_params, np.float32) * np.float32(C**-0.5)
+        flat[Layout(config).n_decay :] *= np.float32(2.0)
+        return [GPT(config, device, params=flat) for device in ("gpu-fp32", "reference")]
+
+    return make
+
+
+def ids(n, seed=0):
+    return np.random.default_rng(seed).integers(0, V, n).astype(np.int32)
+
+
+def error(got, want):
+    return np.linalg.norm(got - want) / np.linalg.norm(want)
+
+
+def ready(gpu, n, splits=None, monkeypatch=None, **options):
+    """A decoder of n slots whose steps are cut as small tests need."""
+    one = GpuDecoder(gpu, n, programs=1)
+    if splits:
+        monkeypatch.setattr("nanoeuler.ops.gpu.kernels.batch_decode.attention_splits", lambda *a: splits)
+    size = 1 << (n - 1).bit_length()
+    one._rows[size] = Rows(one, size, CUTS, **options)
+    return one
+
+
+@pytest.mark.parametrize("C, H, n, splits", [(48, 3, 3, 1), (64, 1, 2, 4), (40, 2, 17, 2)])
+def test_rows_of_different_lengths_get_the_logits_of_their_whole_texts(monkeypatch, models, C, H, n, splits):
+    """Head sizes 16, 64 and 20; rows that fill no tile, and two tiles of slots; caches within and over one share."""
+    gpu, reference = models(C, H, layers=1 if n > 8 else 2)
+    many = ready(gpu, n, splits, monkeypatch)
+    texts = [list(ids([1, 14, 23][i % 3], seed=i)) for i in range(n)]
+    for slot, text in enumerate(texts):
+        many.prefill(slot, text) if slot < 3 else many.copy(slot % 3, slot)
+    texts = [list(texts[i % 3]) for i in range(n)]
+    order = list(range(n))[::-1]
+    for t in range(2):
+        new = ids(n, seed=100 + t)
+        got = many.step(order, new)
+        assert got.shape == (n, V)
+        for row, slot in enumerate(order):
+            texts[slot].append(int(new[row]))
+            if row < 3 or t:
+                want = reference.logits(np.array([texts[slot]], np.int32), last_only=True)[0]
+                assert error(got[row], want) < 1e-5, (t, row)
+    assert many.lengths == [len(text) for text in texts]
+
+
+def test_some_slots_step_and_the_others_keep_what_they_hold(monkeypatch, models):
+    gpu, reference = models(48, 3, layers=1)
+    many, text = ready(gpu, 4), ids(5)
+    for slot in range(4):
+        many.prefill(slot, text)
+    before = gpu.ops.download(many.cache)
+    many._rows[2] = Rows(many, 2, CUTS)
+    many.step([3, 1], [7, 8])
+    after = gpu.ops.download(many.cache)
+    assert (before[[0, 2]] == after[[0, 2]]).all() and many.lengths == [5, 6, 5, 6]
+    assert (before[[1, 3], ..., :5, :] == after[[1, 3], ..., :5, :]).all()
+    with pytest.raises(UserError, match="outside the model's vocabulary"):
+        many.step([0, 1], [1, V])
+
+
+def test_weights_stored_the_other_way_round_give_the_same_logits(models):
+    gpu, _ = models(48, 3, layers=1)
+    got = []
+    for turned in (False, True):
+        many = GpuDecoder(gpu, 2, programs=1)
+        many._rows[2] = Rows(many, 2, replace(CUTS, turned=turned))
+        many.prefill(0, ids(6))
+        many.prefill(1, ids(3))
+        got.append(many.step([0, 1], [3, 4]))
+    assert error(got[0], got[1]) < 1e-6
