@@ -18,6 +18,7 @@ from triton.compiler import ASTSource
 from triton.experimental.gluon._runtime import GluonASTSource
 
 from nanoeuler.ops.gpu.kernels import attention as att
+from nanoeuler.ops.gpu.kernels import batch_decode as bat
 from nanoeuler.ops.gpu.kernels import classifier as cls
 from nanoeuler.ops.gpu.kernels import decode as dec
 from nanoeuler.ops.gpu.kernels import decode_prepare as prep
@@ -27,6 +28,7 @@ from nanoeuler.ops.gpu.kernels import layernorm as ln
 from nanoeuler.ops.gpu.kernels import linear as lin
 from nanoeuler.ops.gpu.kernels import optimizer as opt
 from nanoeuler.ops.gpu.kernels import reductions as red
+from nanoeuler.ops.gpu.kernels import sampling as smp
 from nanoeuler.ops.gpu.kernels import totals
 from nanoeuler.ops.gpu.kernels.matmul import ROLES, matmul
 from nanoeuler.ops.gpu.kernels.spec import Launch, Target
@@ -123,6 +125,25 @@ def decoding(target: Target) -> Iterator[Launch]:
     yield from prep.row(bf16(1, C), bf16(T, C), i32(1), target=target)
 
 
+def batched(target: Target) -> Iterator[Launch]:
+    """One token of each of 64 sequences, and the choice of the next by top-k and top-p."""
+    R, early = 64, target.sm >= 90
+    x, h, qkv, places, c = fp32(R, C), bf16(R, C), bf16(R, 3 * C), i32(R), bf16(C)
+    yield from bat.embed_norm(x, h, bf16(V, C), bf16(T, C), places, places, c, c, R, early, target=target)
+    yield from bat.add_norm(x, h, fp32(6, R, C), c, c, c, R, early, target=target)
+    cut = bat.Cut(32, 64, 1, 4, 3)
+    yield from bat.row_product(
+        bf16(R, 4 * C), h, bf16(C, 4 * C), bf16(4 * C), True, cut=cut, early=early, target=target
+    )
+    yield from bat.row_product(fp32(R, 50304), h, bf16(V, C), w_t=True, columns=V, cut=cut, target=target)
+    for n, splits in ((R, 1), (4, 16)):
+        arrays = (h, qkv, bf16(R, 12, 2, H, T, C // H), fp32(n, H, splits, C // H + 2), i32(n, H), places, places)
+        yield from bat.cached_attention(*arrays, 3, n, splits, early=early, target=target)
+    scratch = {name: Shape(shape, dtype) for name, (shape, dtype) in smp.scratch_shapes(R, V).items()}
+    arrays = (places, places, i32(64, R), fp32(R, 50304), Shape((2, R), "fp64"), i32(smp.CHOICES, R), scratch)
+    yield from smp.sample(*arrays, R, V, V, True, True, target=target)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def own_cache(tmp_path_factory):
     """Compile everything, and leave nothing behind."""
@@ -149,7 +170,7 @@ def resources(cubin: bytes, folder: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("sm", [80, 89, 90, 120])
-@pytest.mark.parametrize("kernels", [memory_bound, products, attention, roles, decoding])
+@pytest.mark.parametrize("kernels", [memory_bound, products, attention, roles, decoding, batched])
 def test_kernels_compile_within_limits(kernels, sm, tmp_path):
     if kernels is roles and sm != 90:
         pytest.skip("only for Hopper")
@@ -169,7 +190,7 @@ def test_kernels_compile_within_limits(kernels, sm, tmp_path):
 
 def test_every_kernel_is_compiled():
     """What is here is what there is: a kernel that nobody plans is caught."""
-    makers = (memory_bound, products, attention, roles, decoding)
+    makers = (memory_bound, products, attention, roles, decoding, batched)
     seen = {call.name for sm in (80, 90) for kernels in makers for call in kernels(Target(sm))}
     folder = Path(att.__file__).parent
     names = [

@@ -1,7 +1,5 @@
 """Decoding many sequences at once on a GPU, its kernels interpreted, against the reference engine."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -11,11 +9,13 @@ from interpreted import interpreted_engine
 
 import nanoeuler.model.gpt
 from nanoeuler.errors import UserError
+from nanoeuler.inference.sampling import SamplingConfig, sample_next, uniform
 from nanoeuler.model.config import GPTConfig
 from nanoeuler.model.gpt import GPT
 from nanoeuler.model.parameters import Layout
 from nanoeuler.ops.gpu.batch_decode import Cuts, Rows
 from nanoeuler.ops.gpu.decode import GpuDecoder
+from nanoeuler.ops.gpu.kernels import sampling as smp
 from nanoeuler.ops.gpu.kernels.batch_decode import Cut
 
 V = 65
@@ -79,7 +79,7 @@ def test_rows_of_different_lengths_get_the_logits_of_their_whole_texts(monkeypat
 
 
 def test_some_slots_step_and_the_others_keep_what_they_hold(monkeypatch, models):
-    gpu, reference = models(48, 3, layers=1)
+    gpu, _ = models(48, 3, layers=1)
     many, text = ready(gpu, 4), ids(5)
     for slot in range(4):
         many.prefill(slot, text)
@@ -93,13 +93,30 @@ def test_some_slots_step_and_the_others_keep_what_they_hold(monkeypatch, models)
         many.step([0, 1], [1, V])
 
 
-def test_weights_stored_the_other_way_round_give_the_same_logits(models):
+@pytest.mark.parametrize("n, cut", [(3, {}), (2, {"top_k": 9}), (2, {"temperature": 0.0})])
+def test_draws_are_the_hosts_choices(monkeypatch, models, n, cut):
+    """Turn after turn, and as many as were asked for; then the slots go on from what the caller took."""
     gpu, _ = models(48, 3, layers=1)
-    got = []
-    for turned in (False, True):
-        many = GpuDecoder(gpu, 2, programs=1)
-        many._rows[2] = Rows(many, 2, replace(CUTS, turned=turned))
-        many.prefill(0, ids(6))
-        many.prefill(1, ids(3))
-        got.append(many.step([0, 1], [3, 4]))
-    assert error(got[0], got[1]) < 1e-6
+    monkeypatch.setattr(smp, "BLOCK", 32)
+    many = ready(gpu, n)
+    configs = [SamplingConfig(**{"temperature": 0.9, "seed": i, **cut}) for i in range(n)]
+    for slot in range(n):
+        many.prefill(slot, ids(3 + slot, slot))
+    slots, last = list(range(n))[::-1], [5, 6, 7][:n]
+    before = list(many.lengths)
+    draws = many.draw(slots, last, configs, [2] * n, [9] * n, 60, 6)
+    drawn = [next(draws) for _ in range(3)]
+    draws.close()
+    assert many.lengths == [length + 3 for length in before]
+    for slot in slots:
+        many.truncate(slot, before[slot])
+    for turn, got in enumerate(drawn):
+        rows = many.step(slots, last)
+        last = [sample_next(row, [], c, uniform(c.seed, 2, 9 + turn), 60) for row, c in zip(rows, configs)]
+        assert got.tolist() == last, turn
+
+
+def test_penalties_are_left_to_the_host(models):
+    many = ready(models(48, 3, layers=1)[0], 2)
+    configs = [SamplingConfig(), SamplingConfig(repetition_penalty=1.2)]
+    assert many.draw([0, 1], [1, 2], configs, [0, 0], [0, 0], V, 4) is None

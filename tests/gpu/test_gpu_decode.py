@@ -11,7 +11,7 @@ from interpreted import interpreted_engine
 
 import nanoeuler.model.gpt
 from nanoeuler.errors import UserError
-from nanoeuler.inference.sampling import SamplingConfig
+from nanoeuler.inference.sampling import SamplingConfig, sample_next, uniform
 from nanoeuler.model.config import GPTConfig
 from nanoeuler.model.gpt import GPT
 from nanoeuler.model.parameters import Layout
@@ -134,10 +134,17 @@ def test_ids_outside_the_vocabulary_are_refused(monkeypatch, models):
         one.step([0], [-1])
 
 
-def test_what_the_host_must_choose_is_left_to_it(monkeypatch, models):
-    one = decoder(monkeypatch, models(40, 1)[0])
-    for config in (SamplingConfig(temperature=0.5), SamplingConfig(temperature=0, repetition_penalty=1.2)):
-        assert one.draw([0], [1], [config], [0], [0], 67, 4) is None
+def test_draws_by_chance_are_the_hosts_choices(monkeypatch, models):
+    one, last = decoder(monkeypatch, models(48, 2, layers=1)[0]), 5
+    config = SamplingConfig(temperature=0.9, seed=3)
+    one.prefill(0, ids(4))
+    drawn = [int(id) for [id] in one.draw([0], [last], [config], [2], [9], 60, 3)]
+    assert one.lengths == [7] and len(drawn) == 3
+    one.truncate(0, 4)
+    for turn, id in enumerate(drawn):
+        logits = one.step([0], [last])[0]
+        last = sample_next(logits, [], config, uniform(3, 2, 9 + turn), 60)
+        assert id == last, turn
 
 
 # ---- the small kernels around it ------------------------------------------------------------------------------

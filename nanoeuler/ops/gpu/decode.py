@@ -30,7 +30,8 @@ from nanoeuler.ops.gpu.engine import GpuOps
 from nanoeuler.ops.gpu.kernels import decode as dec
 from nanoeuler.ops.gpu.kernels import decode_prepare as prep
 from nanoeuler.ops.gpu.kernels.matmul import matmul
-from nanoeuler.ops.gpu.kernels.spec import power_of_2
+from nanoeuler.ops.gpu.kernels.spec import Launch, power_of_2
+from nanoeuler.ops.gpu.prompt import ShortPrompt, is_short
 from nanoeuler.ops.gpu.runtime.graph import Graph
 from nanoeuler.ops.gpu.runtime.memory import DeviceArray
 
@@ -70,8 +71,8 @@ class GpuDecoder:
         self.state = self.ops.zeros((dec.STATE,), "i32")
         self.drawn = self.ops.zeros((self.context,), "i32")
         self.exchange = self.ops.zeros((2 * self.shape.exchange_words,), "i32")
-        self._epoch = 0
-        self._prefills: dict[int, _Prefill] = {}
+        self.epoch = 0
+        self._prefills: dict[int, _Prefill | ShortPrompt] = {}
         self._rows: dict[int, Rows] = {}
         self._homes = [self.ops.device.pinned((AT_ONCE,), np.int32) for _ in range(QUEUED + 1)]  # of ids, in turns
 
@@ -88,10 +89,10 @@ class GpuDecoder:
         """What runs on the GPU for a prompt of ``n`` tokens."""
         return self._prefill(n).graph
 
-    def _prefill(self, n: int) -> _Prefill:
+    def _prefill(self, n: int) -> _Prefill | ShortPrompt:
         size = min(max(SHORTEST, 1 << (n - 1).bit_length()), self.context)
         if size not in self._prefills:
-            self._prefills[size] = _Prefill(self, size)
+            self._prefills[size] = (ShortPrompt if is_short(size) else _Prefill)(self, size)
         return self._prefills[size]
 
     def extend(self, slot: int, tokens: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -117,7 +118,7 @@ class GpuDecoder:
         """What computes a step of ``n`` sequences, or of a few more."""
         size = power_of_2(n)
         if size not in self._rows:
-            self._rows[size] = Rows(self, size)
+            self._rows[size] = Rows(self, size, alone=n == 1)
         return self._rows[size]
 
     def copy(self, src: int, dst: int) -> None:
@@ -198,17 +199,23 @@ class GpuDecoder:
 
     def set_state(self, token: int, pos: int, stop: int, slot: int) -> None:
         """Where the next launch begins: it reads ``token`` into ``slot`` as position ``pos``."""
-        for i, value in enumerate((token, pos, self._epoch, stop, slot)):
+        for i, value in enumerate((token, pos, self.epoch, stop, slot)):
             self.ops.memory.put(self.state[i : i + 1], value)
 
     def launch(self, slot: int, tokens: int, choose: bool, n_valid: int | None = None) -> None:
         """One run of the kernel, for up to ``tokens`` tokens from the state on; logits of the last are in
         ``logits[slot]``."""
-        arrays = (self.state, self.drawn, self.logits[slot], self.cache, self.exchange)
-        valid = n_valid or self.config.vocab_size
-        for launch in dec.decode(self.shape, self.weights, *arrays, tokens, choose, valid, target=self.ops.target):
+        for launch in self.token_launches(self.logits[slot], tokens, choose, n_valid):
             self.ops.runtime.launch(launch)
-        self._epoch += tokens
+        self.epoch += tokens
+
+    def token_launches(
+        self, logits: DeviceArray, tokens: int = 1, choose: bool = False, n_valid: int | None = None
+    ) -> list[Launch]:
+        """What :meth:`launch` runs: from the state on, logits (V,) of the last token."""
+        arrays = (self.state, self.drawn, logits, self.cache, self.exchange)
+        valid = n_valid or self.config.vocab_size
+        return dec.decode(self.shape, self.weights, *arrays, tokens, choose, valid, target=self.ops.target)
 
 
 class _Prefill:

@@ -1,11 +1,11 @@
 # mypy: disallow-untyped-defs=False
 """One token of each of many sequences: the network on a few rows, kernel after kernel, for a CUDA graph to run.
 
-*Counting.* n sequences read every weight once together: 248 MB for GPT-2 124M in bfloat16, 58 us at an H200's 4.27 TB/s,
-whether n is 1 or 64; and each reads its own keys and values, 37 KB for every token it holds: 64 sequences of 64 tokens
-150 MB (35 us), of 512 tokens 1.2 GB (283 us). The arithmetic is nothing: 64 rows are 64 operations a byte of weights
-where the chip could do some 180. So products must stream weights, and what is in the way is that a kernel begins
-empty and ends empty: seven kernels a layer, each a microsecond or two besides its bytes.
+*Counting.* n sequences read every weight once together: 248 MB for GPT-2 124M in bfloat16, 58 us at an H200's 4.27
+TB/s, whether n is 1 or 64; and each reads its own keys and values, 37 KB for every token it holds: 64 sequences of 64
+tokens 150 MB (35 us), of 512 tokens 1.2 GB (283 us). The arithmetic is nothing: 64 rows are 64 operations a byte of
+weights where the chip could do some 180. So products must stream weights, and what is in the way is that a kernel
+begins empty and ends empty: seven kernels a layer, each a microsecond or two besides its bytes.
 
     kernel         programs                         reads                       writes
     add_norm       a row each                       x, shares of the product    x (float32), layer norm of x
@@ -21,9 +21,9 @@ the partial sums are added by the kernel that needs all columns of a row anyway,
 launch, and the order of the sum is fixed, so the bits are.
 
 *Attention* of one query is a pass over keys and values. A program walks over TILE positions at a time; each of the TILE
-lanes has a softmax of its own, so that within the loop nothing crosses a warp but the sum over a key's channels. Where rows
-and heads are too few to fill the chip, positions are shared out; the program that ends last puts the shares together,
-in their order.
+lanes has a softmax of its own, so that within the loop nothing is exchanged but the sum over a key's channels. Where
+rows and heads are too few to fill the chip, positions are shared out; the program that ends last puts the shares
+together, in their order.
 """
 
 from __future__ import annotations
@@ -52,13 +52,16 @@ def normalized(x, weight, bias, columns, C, eps):
 
 
 @triton.jit
-def embed_norm_kernel(x, out, wte, wpe, tokens, positions, weight, bias, C, eps, COLUMNS: tl.constexpr, EARLY: tl.constexpr):
-    """One row: ``x = wte[token] + wpe[position]``, ``out = layernorm(x)``. A token below 0 (none) reads row 0."""
+def embed_norm_kernel(
+    x, out, wte, wpe, tokens, positions, weight, bias, T, C, eps, COLUMNS: tl.constexpr, EARLY: tl.constexpr
+):
+    """One row: ``x = wte[token] + wpe[position]``, ``out = layernorm(x)``. Where there is none, some row is read."""
     if EARLY:
         tl.extra.cuda.gdc_launch_dependents()
     row, columns = tl.program_id(0), tl.arange(0, COLUMNS)
     inside = columns < C
-    token, position = tl.maximum(tl.load(tokens + row), 0), tl.maximum(tl.load(positions + row), 0)
+    token = tl.maximum(tl.load(tokens + row), 0)
+    position = tl.minimum(tl.maximum(tl.load(positions + row), 0), T - 1)
     v = tl.load(wte + token.to(tl.int64) * C + columns, mask=inside, other=0.0).to(tl.float32)
     v += tl.load(wpe + position.to(tl.int64) * C + columns, mask=inside, other=0.0).to(tl.float32)
     tl.store(x + row * C + columns, v, mask=inside)
@@ -79,8 +82,8 @@ def add_norm_kernel(
 ):
     """One row: ``x += added + sum of shares`` (SPLITS, R, C), ``out = layernorm(x)``."""
     if EARLY:
-        tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
     row, columns = tl.program_id(0), tl.arange(0, COLUMNS)
     inside = columns < C
     v = tl.load(x + row * C + columns, mask=inside, other=0.0)
@@ -101,7 +104,7 @@ def row_product_kernel(
     """BN columns of ``out = a w (+ bias) (, GELU)`` for BM of R rows, over one of SPLITS shares of K.
 
     Without SPLITS out is (R, out_stride), else fp32 (SPLITS, R, out_stride) and nothing but the product. W_T: w is
-    stored (N, K). EVEN, FULL: K and N are whole numbers of blocks. Rows of a beyond R do not exist: R is a multiple of BM.
+    stored (N, K). EVEN, FULL: K and N are whole numbers of blocks. R is one of BM.
     """
     n = tl.program_id(0) * BN + tl.arange(0, BN)
     m = tl.program_id(2) * BM + tl.arange(0, BM)
@@ -114,7 +117,6 @@ def row_product_kernel(
         within = tl.minimum(n, N - 1).to(tl.int64)  # beyond the last column: read something, store nothing
     last = tl.minimum(first + share, tl.cdiv(K, BK))
     if EARLY:  # weights depend on nobody: their way from memory to L2 begins before the rows are there
-        tl.extra.cuda.gdc_launch_dependents()
         if W_T:
             for step in range(first, last):
                 lines = tl.minimum(step * BK + tl.arange(0, BK // 64) * 64, K - 1)
@@ -123,6 +125,7 @@ def row_product_kernel(
             for step in range(first, last):
                 prefetch(w + tl.minimum(step * BK + k, K - 1).to(tl.int64) * w_stride + tl.program_id(0) * BN)
         tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
     acc = tl.zeros((BM, BN), tl.float32)
     for step in range(first, last):
         at = step * BK + k
@@ -152,27 +155,28 @@ def row_product_kernel(
 
 @triton.jit
 def cached_attention_kernel(
-    out, qkv, cache, parts, tickets, positions, slots, T, layer, scale,
-    LAYERS: tl.constexpr, H: tl.constexpr, D: tl.constexpr, BD: tl.constexpr,
-    SPLITS: tl.constexpr, TILE: tl.constexpr, EARLY: tl.constexpr,
+    out, qkv, cache, parts, tickets, positions, slots, T, layers, layer, scale,
+    H: tl.constexpr, D: tl.constexpr, BD: tl.constexpr,
+    SPLITS: tl.constexpr, TILE: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Attention of one row and head over a share of the slot's positions; the row's own key and value join the cache.
 
-    ``cache`` (slots, LAYERS, 2, H, T, D). ``parts`` (R, H, SPLITS, BD + 2) fp32: outputs of the shares, their maxima
-    (of scores in base 2) and sums. ``tickets`` (R, H) i32, zero before and after. Rows whose slot is below 0 do nothing.
+    ``cache`` (slots, layers, 2, H, T, D). ``parts`` (R, H, SPLITS, BD + 2) fp32: outputs of the shares, their maxima
+    (of scores in base 2) and sums. ``tickets`` (R, H) i32, zero before and after. Rows whose slot is below 0, or
+    whose position is beyond the cache, do nothing.
     """
     if EARLY:
-        tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
     row, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     slot, position = tl.load(slots + row), tl.load(positions + row)
-    if slot >= 0:
-        C: tl.constexpr = H * D
-        d, t = tl.arange(0, BD), tl.arange(0, TILE)
-        real = d < D
-        own = qkv + row * (3 * C) + head * D + d
-        q = tl.load(own, mask=real, other=0.0).to(tl.float32) * scale
-        keys = cache + ((slot.to(tl.int64) * LAYERS + layer) * 2 * H + head) * T * D
+    C: tl.constexpr = H * D
+    d, t = tl.arange(0, BD), tl.arange(0, TILE)
+    real = d < D
+    own = qkv + row * (3 * C) + head * D + d
+    q = tl.load(own, mask=real, other=0.0).to(tl.float32) * scale
+    if (slot >= 0) & (position < T):
+        keys = cache + ((slot.to(tl.int64) * layers + layer) * 2 * H + head) * T * D
         values = keys + H * T * D
         most = tl.full((TILE,), LEAST, tl.float32)
         total = tl.zeros((TILE,), tl.float32)
@@ -189,7 +193,7 @@ def cached_attention_kernel(
         share = tl.cdiv(tl.cdiv(position, SPLITS), TILE) * TILE
         begin = split * share
         end = tl.minimum(begin + share, position)
-        for first in range(begin, end, TILE):
+        for first in tl.range(begin, end, TILE, num_stages=STAGES):
             at = first + t
             inside = (at < end)[:, None] & real[None, :]
             k = tl.load(keys + at[:, None] * D + d[None, :], mask=inside, other=0.0).to(tl.float32)
@@ -259,7 +263,6 @@ def row_product(
             row_product_kernel, (cdiv(N, cut.bn), cut.splits, R // bm), cut.warps, cut.stages, out=out, a=a, w=w,
             bias=bias, R=R, N=N, K=K, w_stride=w.shape[1], out_stride=out.shape[-1], W_T=w_t, GELU=gelu,
             SPLITS=cut.splits, BM=bm, BN=cut.bn, BK=bk, EVEN=K % bk == 0, FULL=N % cut.bn == 0, EARLY=early,
-            early=early,
         )
     ]  # fmt: skip
 
@@ -273,7 +276,7 @@ def embed_norm(
     return [
         launch(
             embed_norm_kernel, (rows,), _warps(C), x=x, out=out, wte=wte, wpe=wpe, tokens=tokens, positions=positions,
-            weight=weight, bias=bias, C=C, eps=EPS, COLUMNS=power_of_2(C), EARLY=early,
+            weight=weight, bias=bias, T=wpe.shape[0], C=C, eps=EPS, COLUMNS=power_of_2(C), EARLY=early,
         )
     ]  # fmt: skip
 
@@ -286,8 +289,8 @@ def add_norm(
     splits, R, C = shares.shape
     return [
         launch(
-            add_norm_kernel, (rows,), _warps(C), x=x, out=out, shares=shares, added=added, weight=weight, bias=bias, R=R,
-            C=C, eps=EPS, SPLITS=splits, COLUMNS=power_of_2(C), EARLY=early, early=early,
+            add_norm_kernel, (rows,), _warps(C), x=x, out=out, shares=shares, added=added, weight=weight, bias=bias,
+            R=R, C=C, eps=EPS, SPLITS=splits, COLUMNS=power_of_2(C), EARLY=early,
         )
     ]  # fmt: skip
 
@@ -307,15 +310,16 @@ def attention_splits(rows: int, heads: int, target: Target) -> int:
 
 def cached_attention(
     out: Array, qkv: Array, cache: Array, parts: Array, tickets: Array, positions: Array, slots: Array, layer: int,
-    rows: int, splits: int, tile: int = 32, warps: int = 4, early: bool = False, *, target: Target,
+    rows: int, splits: int, tile: int = 64, warps: int = 4, stages: int = 1,
+    early: bool = False, *, target: Target,
 ) -> list[Launch]:  # fmt: skip
     """Attention of the first ``rows`` of qkv (R, 3C) in one layer, over their slots' positions up to their own."""
     _, layers, _, H, T, D = cache.shape
     return [
         launch(
             cached_attention_kernel, (rows, H, splits), warps, out=out, qkv=qkv, cache=cache, parts=parts,
-            tickets=tickets, positions=positions, slots=slots, T=T, scale=D**-0.5 * 1.4426950408889634, LAYERS=layers,
-            layer=layer, H=H, D=D, BD=max(16, power_of_2(D)), SPLITS=splits, TILE=tile,
-            EARLY=early, early=early,
+            tickets=tickets, positions=positions, slots=slots, T=T, scale=D**-0.5 * 1.4426950408889634, layers=layers,
+            layer=layer, H=H, D=D, BD=max(16, power_of_2(D)), SPLITS=splits, TILE=tile, STAGES=stages,
+            EARLY=early,
         )
     ]  # fmt: skip

@@ -2,12 +2,12 @@
 """Choosing the next token where the logits are: ``inference/sampling.py``'s ``sample_next``, on the GPU.
 
 The same chain with the same numbers: float64 exponentials of ``(logit - largest) / temperature``, the k most probable,
-the fewest whose sum reaches p, and the id at which the running sum, in the order of ids, passes u times the whole. u comes
-from the same counter-based generator (Philox 4x64, ten rounds: whole numbers, so the same bits).
+the fewest whose sum reaches p, and the id at which the running sum, in the order of ids, passes u times the whole. u
+comes from the same counter-based generator (Philox 4x64, ten rounds: whole numbers, so the same bits).
 
-*Splitting.* A row of V logits is cut into blocks. ``block_stats_kernel`` finds each block's largest logit and its sum of
-exponentials, on all of the GPU at once; one program a row then finds the block that holds u's place, and walks over that
-block alone. Greedy rows take the largest block's largest.
+*Splitting.* A row of V logits is cut into blocks. ``block_stats_kernel`` finds each block's largest logit and its sum
+of exponentials, on all of the GPU at once; one program a row then finds the block that holds u's place, and walks over
+that block alone. Greedy rows take the largest block's largest.
 
 *Top-k and top-p without sorting.* Both keep the logits above a threshold: the largest t for which still k logits, or
 still a share p of the mass, are at least t. A float's bits, sign turned about, are ordered like the float; so t is
@@ -15,8 +15,8 @@ found four bits at a time: ``narrow_kernel`` counts (or adds up) for 15 candidat
 block, and its next run adds up the blocks, settles the four bits, and goes on. After eight runs t is exact, to the bit;
 of logits equal to t the lowest ids are kept, as many as are wanted.
 
-*When it may differ from the host.* Only sums are rounded otherwise: float64, in another order, about 1e-15 of the whole. So
-ids can differ only if u's place lies within some 1e-14 of a border between two ids, or a sum within that of p.
+*When it may differ from the host.* Only sums are rounded otherwise: float64, in another order, about 1e-15 of the
+whole. So ids can differ only if u's place lies within some 1e-14 of a border between ids, or a sum within that of p.
 At temperatures where exponentials of different logits become equal numbers (above 1e7 or so), the host's top-k sees
 ties where this sees none.
 
@@ -26,6 +26,9 @@ exponential in float64 costs some 40; for 64 rows 130 million, 10 us if well spr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import triton
 import triton.language as tl
 
@@ -34,8 +37,6 @@ from nanoeuler.ops.gpu.kernels.spec import Array, Launch, Target, cdiv, launch, 
 BITS = 4  # of the threshold, settled by one run
 RUNS = 32 // BITS
 BLOCK = 1024  # logits of a program
-NARROW_BLOCK = 2048
-CHUNK = 128
 # Rows of ``settings`` (fp64): 1 / temperature (0: greedy), what the kept mass must reach; of ``choice`` (i32):
 INVERSE, TOP_P = range(2)
 TOP_K, SEED, SAMPLE, FIRST, TURN = 0, 1, 3, 5, 6  # seed and sample take two words each, the low one first
@@ -151,8 +152,7 @@ def settle(prefix, below, target, shift, floor):
 @triton.jit
 def narrow_kernel(
     prefixes, sums, best, mass, kept_mass, counts, cut, logits, settings, choice, n_valid, stride, R, run,
-    MASS: tl.constexpr, AGAIN: tl.constexpr, STAT_BLOCKS: tl.constexpr, WIDTH: tl.constexpr,
-    BLOCKS: tl.constexpr, BLOCK_WIDTH: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr,
+    MASS: tl.constexpr, AGAIN: tl.constexpr, BLOCKS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Run number ``run`` towards a row's threshold: settle the last run's four bits, count for the next ones.
 
@@ -162,12 +162,12 @@ def narrow_kernel(
     """
     row, block = tl.program_id(0), tl.program_id(1)
     inverse = tl.load(settings + row)
-    top, masses = whole_row(best, mass, row, inverse, STAT_BLOCKS, WIDTH)
+    top, masses = whole_row(best, mass, row, inverse, BLOCKS, WIDTH)
     floor = tl.full((), 0, tl.int64)
     if MASS:
         whole = tl.sum(masses, 0)
         if AGAIN:
-            above, equal, n, one = kept(kept_mass, counts, cut, top, inverse, row, STAT_BLOCKS, WIDTH)
+            above, _equal, n, one = kept(kept_mass, counts, cut, top, inverse, row, BLOCKS, WIDTH)
             whole = tl.sum(above, 0) + n.to(tl.float64) * one
             floor = tl.load(cut + row * 2).to(tl.int64) + 2147483648
         target = tl.load(settings + R + row) * whole
@@ -177,7 +177,7 @@ def narrow_kernel(
     digit = tl.arange(0, 16)
     prefix = tl.full((), 0, tl.int64)
     if run > 0:
-        b = tl.arange(0, BLOCK_WIDTH)
+        b = tl.arange(0, WIDTH)
         last = sums + (((1 - now) * R + row) * BLOCKS + b[:, None]) * 16 + digit[None, :]
         below = tl.sum(tl.load(last, mask=(b < BLOCKS)[:, None], other=0.0), 0)
         prefix = tl.load(prefixes + (1 - now) * R + row).to(tl.int64)
@@ -185,40 +185,38 @@ def narrow_kernel(
     if block == 0:
         tl.store(prefixes + now * R + row, prefix.to(tl.float64))
     if run < 8:
-        candidate = ((prefix + (digit.to(tl.int64) << (28 - 4 * run))) - 2147483648).to(tl.int32)
-        acc = tl.zeros((16, CHUNK), tl.float64 if MASS else tl.int32)
-        for first in range(block * BLOCK, tl.minimum(block * BLOCK + BLOCK, n_valid), CHUNK):
-            id = first + tl.arange(0, CHUNK)
-            x = tl.load(logits + row.to(tl.int64) * stride + id, mask=id < stride, other=0.0)
-            reaching = (ordered(x)[None, :] >= candidate[:, None]) & (id < n_valid)[None, :]
-            if MASS:
-                e = tl.exp((x.to(tl.float64) - top) * inverse)
-                acc += tl.where(reaching, e[None, :], 0.0)
-            else:
-                acc += reaching.to(tl.int32)
-        here = sums + ((now * R + row) * BLOCKS + block) * 16 + digit
-        tl.store(here, tl.sum(acc, 1).to(tl.float64))
+        id = block * BLOCK + tl.arange(0, BLOCK)
+        x = tl.load(logits + row.to(tl.int64) * stride + id, mask=id < stride, other=0.0)
+        own = tl.where(id < n_valid, ordered(x), LOWEST)
+        if MASS:
+            each = tl.exp((x.to(tl.float64) - top) * inverse)
+        else:
+            each = tl.full((BLOCK,), 1, tl.int32)
+        here = sums + ((now * R + row) * BLOCKS + block) * 16
+        for d in tl.static_range(1, 16):
+            candidate = (prefix + (d << (28 - 4 * run).to(tl.int64)) - 2147483648).to(tl.int32)
+            tl.store(here + d, tl.sum(tl.where(own >= candidate, each, 0), 0).to(tl.float64))
 
 
 @triton.jit
 def cut_kernel(
     kept_mass, counts, prefixes, best, mass, logits, settings, n_valid, stride, R,
-    STAT_BLOCKS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    BLOCKS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Of one block of one row: the mass above the threshold, and how many logits are above it, and equal to it.
 
-    kept_mass fp64 (R, STAT_BLOCKS), counts i32 (R, STAT_BLOCKS, 2).
+    kept_mass fp64 (R, BLOCKS), counts i32 (R, BLOCKS, 2).
     """
     row, block = tl.program_id(0), tl.program_id(1)
     inverse = tl.load(settings + row)
-    top, _ = whole_row(best, mass, row, inverse, STAT_BLOCKS, WIDTH)
+    top, _ = whole_row(best, mass, row, inverse, BLOCKS, WIDTH)
     key = (tl.load(prefixes + row).to(tl.int64) - 2147483648).to(tl.int32)
     id = block * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(logits + row.to(tl.int64) * stride + id, mask=id < stride, other=0.0)
     own = ordered(x)
     inside = id < n_valid
     e = tl.where(inside & (own > key), tl.exp((x.to(tl.float64) - top) * inverse), 0.0)
-    place = row * STAT_BLOCKS + block
+    place = row * BLOCKS + block
     tl.store(kept_mass + place, tl.sum(e, 0))
     tl.store(counts + place * 2, tl.sum((inside & (own > key)).to(tl.int32), 0))
     tl.store(counts + place * 2 + 1, tl.sum((inside & (own == key)).to(tl.int32), 0))
@@ -227,29 +225,29 @@ def cut_kernel(
 @triton.jit
 def ties_kernel(
     cut, prefixes, kept_mass, counts, old_mass, old_counts, best, mass, settings, choice, R,
-    MASS: tl.constexpr, AGAIN: tl.constexpr, STAT_BLOCKS: tl.constexpr, WIDTH: tl.constexpr,
+    MASS: tl.constexpr, AGAIN: tl.constexpr, BLOCKS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """One row's cut: (ordered threshold, how many of the logits equal to it stay). ``cut`` (R, 2) i32."""
     row, b = tl.program_id(0), tl.arange(0, WIDTH)
     inverse = tl.load(settings + row)
-    top, masses = whole_row(best, mass, row, inverse, STAT_BLOCKS, WIDTH)
+    top, masses = whole_row(best, mass, row, inverse, BLOCKS, WIDTH)
     key = (tl.load(prefixes + row).to(tl.int64) - 2147483648).to(tl.int32)
-    place = (row * STAT_BLOCKS + b) * 2
-    equal = tl.sum(tl.load(counts + place + 1, mask=b < STAT_BLOCKS, other=0), 0)
+    place = (row * BLOCKS + b) * 2
+    equal = tl.sum(tl.load(counts + place + 1, mask=b < BLOCKS, other=0), 0)
     if MASS:
         whole = tl.sum(masses, 0)
         most = equal
         if AGAIN:
-            above, _, n, one = kept(old_mass, old_counts, cut, top, inverse, row, STAT_BLOCKS, WIDTH)
+            above, _equal, n, one = kept(old_mass, old_counts, cut, top, inverse, row, BLOCKS, WIDTH)
             whole = tl.sum(above, 0) + n.to(tl.float64) * one
             most = tl.where(key == tl.load(cut + row * 2), n, equal)
         missing = tl.load(settings + R + row) * whole
-        missing -= tl.sum(tl.load(kept_mass + row * STAT_BLOCKS + b, mask=b < STAT_BLOCKS, other=0.0), 0)
+        missing -= tl.sum(tl.load(kept_mass + row * BLOCKS + b, mask=b < BLOCKS, other=0.0), 0)
         each = border(key, top, inverse)
         wanted = tl.where(each > 0.0, tl.ceil(missing / tl.where(each > 0.0, each, 1.0)), 0.0)
         wanted = tl.minimum(tl.maximum(wanted, 1.0), most.to(tl.float64)).to(tl.int32)
     else:
-        above_count = tl.sum(tl.load(counts + place, mask=b < STAT_BLOCKS, other=0), 0)
+        above_count = tl.sum(tl.load(counts + place, mask=b < BLOCKS, other=0), 0)
         wanted = tl.minimum(tl.load(choice + row) - above_count, equal)
     tl.store(cut + row * 2, key)
     tl.store(cut + row * 2 + 1, wanted)
@@ -258,7 +256,7 @@ def ties_kernel(
 @triton.jit
 def choose_kernel(
     tokens, positions, epochs, drawn, logits, best, at, mass, kept_mass, counts, cut, settings, choice, n_valid, stride,
-    R, RING: tl.constexpr, CUT: tl.constexpr, STAT_BLOCKS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    R, RING: tl.constexpr, CUT: tl.constexpr, BLOCKS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One row's next token: into ``tokens``, ``drawn`` (RING, R) at the row's turn, and positions and turns go up.
 
@@ -267,22 +265,22 @@ def choose_kernel(
     row = tl.program_id(0)
     inverse = tl.load(settings + row)
     b = tl.arange(0, WIDTH)
-    largest = tl.load(best + row * STAT_BLOCKS + b, mask=b < STAT_BLOCKS, other=float("-inf"))
-    firsts = tl.load(at + row * STAT_BLOCKS + b, mask=b < STAT_BLOCKS, other=2147483647)
+    largest = tl.load(best + row * BLOCKS + b, mask=b < BLOCKS, other=float("-inf"))
+    firsts = tl.load(at + row * BLOCKS + b, mask=b < BLOCKS, other=2147483647)
     id = tl.min(tl.where(largest == tl.max(largest, 0), firsts, 2147483647), 0)
     if inverse > 0.0:
-        top, masses = whole_row(best, mass, row, inverse, STAT_BLOCKS, WIDTH)
+        top, masses = whole_row(best, mass, row, inverse, BLOCKS, WIDTH)
         ties, one, rank = tl.full((), 0, tl.int32), tl.full((), 0.0, tl.float64), tl.full((WIDTH,), 0, tl.int32)
         key = tl.full((), LOWEST, tl.int32)
         if CUT:
-            above, equal, ties, one = kept(kept_mass, counts, cut, top, inverse, row, STAT_BLOCKS, WIDTH)
+            above, equal, ties, one = kept(kept_mass, counts, cut, top, inverse, row, BLOCKS, WIDTH)
             key = tl.load(cut + row * 2)
             rank = tl.cumsum(equal, 0) - equal  # ties in the blocks before
             masses = above + tl.minimum(tl.maximum(ties - rank, 0), equal).to(tl.float64) * one
         running = tl.cumsum(masses, 0)
         goal = row_uniform(choice, row, R) * tl.max(running, 0)
         alive = tl.max(tl.where(masses > 0.0, b, 0), 0)  # the last block that has anything
-        block = tl.minimum(tl.sum(((running <= goal) & (b < STAT_BLOCKS)).to(tl.int32), 0), alive)
+        block = tl.minimum(tl.sum(((running <= goal) & (b < BLOCKS)).to(tl.int32), 0), alive)
         before = tl.max(tl.where(b < block, running, 0.0), 0)
         j = tl.arange(0, BLOCK)
         ids = block * BLOCK + j
@@ -309,19 +307,18 @@ def choose_kernel(
 # ---- plans ------------------------------------------------------------------------------------------------
 def scratch_shapes(rows: int, n_vocab: int) -> dict[str, tuple[tuple[int, ...], str]]:
     """What :func:`sample` needs besides: names, shapes and dtypes."""
-    blocks, narrow = cdiv(n_vocab, BLOCK), cdiv(n_vocab, NARROW_BLOCK)
-    per_block = (rows, blocks)
+    per_block = (rows, cdiv(n_vocab, BLOCK))
     return {
         "best": (per_block, "fp32"), "at": (per_block, "i32"), "mass": (per_block, "fp64"),
         "k_mass": (per_block, "fp64"), "k_counts": ((*per_block, 2), "i32"), "p_mass": (per_block, "fp64"),
         "p_counts": ((*per_block, 2), "i32"), "cut": ((rows, 2), "i32"), "prefixes": ((2, rows), "fp64"),
-        "sums": ((2, rows, narrow, 16), "fp64"),
+        "sums": ((2, *per_block, 16), "fp64"),
     }  # fmt: skip
 
 
 def sample(
     tokens: Array, positions: Array, drawn: Array, logits: Array, settings: Array, choice: Array,
-    scratch: dict[str, Array], rows: int, n_valid: int, n_vocab: int, top_k: bool, top_p: bool,
+    scratch: Mapping[str, Array], rows: int, n_valid: int, n_vocab: int, top_k: bool, top_p: bool,
     epochs: Array | None = None, *, target: Target,
 ) -> list[Launch]:  # fmt: skip
     """The next token of the first ``rows`` of ``logits`` (R, stride) fp32, whose first ``n_valid`` columns count.
@@ -330,17 +327,26 @@ def sample(
     (RING, R): see ``choose_kernel``. ``top_k``, ``top_p``: whether any row is cut so.
     """
     R, stride = logits.shape
-    s, blocks, narrow_blocks = scratch, cdiv(n_vocab, BLOCK), cdiv(n_vocab, NARROW_BLOCK)
+    s, blocks = scratch, cdiv(n_vocab, BLOCK)
     width = max(2, power_of_2(blocks))
-    common = {"settings": settings, "R": R, "STAT_BLOCKS": blocks, "WIDTH": width}
-    seen = {"logits": logits, "n_valid": n_valid, "stride": stride}
-    first = {"best": s["best"], "mass": s["mass"]}
+    common: dict[str, Any] = {"settings": settings, "R": R, "BLOCKS": blocks, "WIDTH": width}
+    block: dict[str, Any] = {"BLOCK": BLOCK}
+    seen: dict[str, Any] = {"logits": logits, "n_valid": n_valid, "stride": stride}
+    first: dict[str, Any] = {"best": s["best"], "mass": s["mass"]}
     calls = [
         launch(
-            block_stats_kernel, (rows, blocks), 4, at=s["at"], settings=settings, R=R, BLOCKS=blocks, BLOCK=BLOCK,
-            **seen, **first,
-        )
-    ]  # fmt: skip
+            block_stats_kernel,
+            (rows, blocks),
+            4,
+            at=s["at"],
+            settings=settings,
+            R=R,
+            BLOCKS=blocks,
+            **block,
+            **seen,
+            **first,
+        ),
+    ]
     for mass in (False, True):
         if not (top_p if mass else top_k):
             continue
@@ -349,17 +355,16 @@ def sample(
         new = {"mass": s["p_mass" if mass else "k_mass"], "counts": s["p_counts" if mass else "k_counts"]}
         calls += [
             launch(
-                narrow_kernel, (rows, narrow_blocks if run < RUNS else 1), 4, prefixes=s["prefixes"], sums=s["sums"],
+                narrow_kernel, (rows, blocks if run < RUNS else 1), 2, prefixes=s["prefixes"], sums=s["sums"],
                 kept_mass=old["mass"], counts=old["counts"], cut=s["cut"] if again else None, choice=choice, run=run,
-                MASS=mass, AGAIN=again, BLOCKS=narrow_blocks, BLOCK_WIDTH=max(2, power_of_2(narrow_blocks)),
-                BLOCK=NARROW_BLOCK, CHUNK=CHUNK, **common, **seen, **first,
+                MASS=mass, AGAIN=again, **common, **block, **seen, **first,
             )
             for run in range(RUNS + 1)
         ]  # fmt: skip
         calls += [
             launch(
                 cut_kernel, (rows, blocks), 4, kept_mass=new["mass"], counts=new["counts"], prefixes=s["prefixes"],
-                **common, **seen, **first, BLOCK=BLOCK,
+                **common, **block, **seen, **first,
             ),
             launch(
                 ties_kernel, (rows,), 1, cut=s["cut"], prefixes=s["prefixes"], kept_mass=new["mass"],
@@ -368,12 +373,14 @@ def sample(
             ),
         ]  # fmt: skip
     limited = top_k or top_p
-    last = {"kept_mass": s["p_mass" if top_p else "k_mass"], "counts": s["p_counts" if top_p else "k_counts"]}
+    last: dict[str, Any] = {"kept_mass": None, "counts": None}
+    if limited:
+        last = {"kept_mass": s["p_mass" if top_p else "k_mass"], "counts": s["p_counts" if top_p else "k_counts"]}
     calls.append(
         launch(
-            choose_kernel, (rows,), 4, tokens=tokens, positions=positions, epochs=epochs, drawn=drawn, at=s["at"], choice=choice,
-            cut=s["cut"] if limited else None, RING=drawn.shape[0], CUT=limited, BLOCK=BLOCK,
-            **{name: value if limited else None for name, value in last.items()}, **common, **seen, **first,
+            choose_kernel, (rows,), 4, tokens=tokens, positions=positions, epochs=epochs, drawn=drawn, at=s["at"],
+            choice=choice, cut=s["cut"] if limited else None, RING=drawn.shape[0], CUT=limited,
+            **last, **common, **block, **seen, **first,
         )
     )  # fmt: skip
     return calls

@@ -112,10 +112,11 @@ class Launch:
         }
 
 
-def launch(
-    fn: Any, grid: tuple[int, ...], num_warps: int = 4, num_stages: int = 3, early: bool = False, **arguments: Any
-) -> Launch:
-    """Sort ``arguments`` into run-time ones and compiled-in ones and check that none is missing or too many."""
+def launch(fn: Any, grid: tuple[int, ...], num_warps: int = 4, num_stages: int = 3, **arguments: Any) -> Launch:
+    """Sort ``arguments`` into run-time ones and compiled-in ones and check that none is missing or too many.
+
+    One called EARLY says that the kernel may begin early, see :class:`Launch`.
+    """
     names = parameters(fn)
     if set(arguments) != set(names):
         raise TypeError(f"{fn.__name__}: arguments differ in {sorted(set(arguments) ^ set(names))}")
@@ -127,7 +128,7 @@ def launch(
         (grid[0], grid[1] if len(grid) > 1 else 1, grid[2] if len(grid) > 2 else 1),
         num_warps,
         num_stages,
-        early,
+        bool(arguments.get("EARLY")),
     )
 
 
