@@ -2,6 +2,7 @@
 
     python benchmarks/generate_gpu.py                # GPT-2 124M, bfloat16, torch.compile in a CUDA graph beside it
     python benchmarks/generate_gpu.py --peers none   # only ours
+    python benchmarks/generate_gpu.py --batch 64     # and many texts at once
 
 Batch 1, greedy, random weights: ours eight tokens a launch, PyTorch one graph of the compiled model a token.
 ``PyTorch's`` cache is preallocated and its attention masked to the positions there are.
@@ -16,13 +17,16 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from batch_gpu import many
 from machine import describe, result_path
 
 from nanoeuler.model.config import GPTConfig
 from nanoeuler.model.gpt import GPT
 from nanoeuler.ops.gpu.decode import AT_ONCE, NEVER, GpuDecoder
+from nanoeuler.ops.gpu.runtime.driver import open_device
 
 POSITIONS = (64, 1000)
+PROMPTS = (32, 128, 512, 1024)
 
 
 class Ours:
@@ -83,6 +87,7 @@ def main() -> None:
     parser.add_argument("--peers", choices=("compile", "none"), default="compile")
     parser.add_argument("--weights", default="bf16", help="bf16, int8, or both: bf16,int8")
     parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--batch", type=int, default=0, help="measure this many texts at once, too")
     args = parser.parse_args()
     config = GPTConfig.preset(args.preset)
     kinds = args.weights.split(",")
@@ -101,9 +106,12 @@ def main() -> None:
         results[name] = {f"us_a_token_at_{p}": median(times[name][p]) for p in POSITIONS}
         print(name, ", ".join(f"position {p}: {median(times[name][p]):.1f} us" for p in POSITIONS))
     ours = contestants[f"ours {kinds[0]}"]
-    results["prefill"] = {str(n): median(ours.prefill_us(n) for _ in range(20)) for n in (128, 1024)}
+    results["prefill"] = {str(n): median(ours.prefill_us(n) for _ in range(20)) for n in PROMPTS}
     print("prefill", ", ".join(f"{n} tokens: {us:.0f} us" for n, us in results["prefill"].items()))
-    record = {**describe(), "gpu": ours.decoder.ops.device.name, "triton": version("triton")}
+    if args.batch:
+        del contestants, ours.decoder
+        results["batch"] = many(GpuDecoder(GPT(config, device="gpu"), args.batch), args.batch)
+    record = {**describe(), "gpu": open_device().name, "triton": version("triton")}
     if args.peers == "compile":
         record["torch"] = version("torch")
     record |= {"config": config.to_dict(), "results": results}

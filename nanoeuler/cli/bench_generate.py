@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 CONTEXTS = (1, 64, 256, 1000, 4000)
 BATCHES = (1, 4, 16)
+BATCHES_GPU = (1, 4, 16, 64)
 CACHED = "from cache"
 
 
@@ -31,7 +32,8 @@ def command(preset: str, config: GPTConfig, seconds: float, device: str, weights
     best = bandwidth(model)
     rows = []
     contexts = [n for n in CONTEXTS if n + 8 <= config.block_size] or [1]
-    places = [(n, 1) for n in contexts] + [(contexts[min(1, len(contexts) - 1)], B) for B in BATCHES[1:]]
+    batches = BATCHES_GPU if device == "gpu" else BATCHES
+    places = [(n, 1) for n in contexts] + [(contexts[min(1, len(contexts) - 1)], B) for B in batches[1:]]
     for context, B in places:
         room = min(config.block_size, context + 64)
         rows.append(measure(open_decoder(source, B, room, weights, device), config, context, B, seconds, best))
@@ -73,7 +75,10 @@ def share(rate: float, best: float | None) -> str:
 def measure(
     decoder: Decoder, config: GPTConfig, context: int, B: int, seconds: float, best: float | None
 ) -> dict[str, Any]:
-    """``context`` tokens read, then one token after another to each of ``B`` texts; the median step."""
+    """``context`` tokens read, then one token after another to each of ``B`` texts; the median step.
+
+    Where the device can choose tokens by itself it does, as in writing.
+    """
     rng, slots = np.random.default_rng(0), list(range(B))
     prompt = rng.integers(0, config.vocab_size, context).tolist()
     decoder.prefill(0, prompt)
@@ -82,6 +87,37 @@ def measure(
     first = time.perf_counter() - begun
     for slot in slots[1:]:
         decoder.copy(0, slot)
+    step = _drawing(decoder, config, context, B, seconds) or _stepping(decoder, config, context, B, seconds)
+    n_bytes = decoder.bytes_per_step(context) + (B - 1) * (decoder.bytes_per_step(context) - decoder.bytes_per_step(0))
+    row = {"context": context, "batch": B, "first_token": first, "step": step, "tokens_per_second": B / step}
+    return {**row, "bytes_per_second": n_bytes / step, "share": n_bytes / step / best if best else None}
+
+
+def _drawing(decoder: Decoder, config: GPTConfig, context: int, B: int, seconds: float) -> float | None:
+    """Seconds a step, of steps that choose on the device with chance; None if it cannot choose."""
+    from nanoeuler.inference.sampling import SamplingConfig
+
+    draw: Any = getattr(decoder, "draw", None)
+    slots, configs = list(range(B)), [SamplingConfig(seed=i) for i in range(B)]
+    n = decoder.context - context
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while draw is not None and (len(times) < 3 or time.perf_counter() < end):
+        for slot in slots:
+            decoder.truncate(slot, context)
+        ids = draw(slots, [0] * B, configs, slots, [0] * B, config.vocab_size, n, None)
+        if ids is None:
+            return None
+        begun = time.perf_counter()
+        for _ in ids:
+            pass
+        times.append((time.perf_counter() - begun) / n)
+    return statistics.median(times[1:]) if times else None
+
+
+def _stepping(decoder: Decoder, config: GPTConfig, context: int, B: int, seconds: float) -> float:
+    """Seconds a step, of steps whose logits come to the host."""
+    rng, slots = np.random.default_rng(1), list(range(B))
     times: list[float] = []
     end = time.perf_counter() + seconds
     while len(times) < 4 or time.perf_counter() < end:
@@ -92,10 +128,7 @@ def measure(
         begun = time.perf_counter()
         decoder.step(slots, ids)
         times.append(time.perf_counter() - begun)
-    step = statistics.median(times[1:])
-    n_bytes = decoder.bytes_per_step(context) + (B - 1) * (decoder.bytes_per_step(context) - decoder.bytes_per_step(0))
-    row = {"context": context, "batch": B, "first_token": first, "step": step, "tokens_per_second": B / step}
-    return {**row, "bytes_per_second": n_bytes / step, "share": n_bytes / step / best if best else None}
+    return statistics.median(times[1:])
 
 
 def bandwidth(model: Any) -> float | None:

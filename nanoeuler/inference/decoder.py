@@ -187,14 +187,15 @@ def open_decoder(
 ) -> Decoder:
     """The fastest decoder there is for these weights; see :func:`prepare` for ``weights`` and ``device``.
 
-    On a GPU the kernel that stays there (``ops/gpu/decode.py``) is taken when ``weights`` names it, "bf16" or "int8":
-    as it is now it has run in the interpreter only, so what nobody asked for goes by the tested way, without a cache.
+    On a GPU that is ``ops/gpu/decode.py``'s, for all models whose heads its kernels can take.
     """
     context, source = min(context, source.config.block_size), prepare(source, weights, device)
     on_gpu = source.ops.name == "gpu" if isinstance(source, GPT) else device == "gpu"
-    if on_gpu and (weights is not None or not isinstance(source, GPT)):
-        from nanoeuler.ops.gpu.decode import GpuDecoder
+    if on_gpu:
+        from nanoeuler.ops.gpu.decode import GpuDecoder, can_decode
 
+        if isinstance(source, GPT) and not can_decode(source.config):
+            return UncachedDecoder(source, n_slots, context)
         return GpuDecoder(source, n_slots, context, "int8" if weights == "int8" else None)
     if not isinstance(source, GPT):
         from nanoeuler.inference.cpu_decoder import CpuDecoder, CpuWeights

@@ -23,12 +23,12 @@ class FakeCuda:
     """One GPU of ``memory`` bytes. ``calls`` lists what was called, ``launches`` each kernel's (name, table)."""
 
     CUdevice_attribute = CUstream_flags = CUevent_flags = CUmemPool_attribute = CUstreamCaptureMode = Names()
-    CUfunction_attribute = CUmemorytype = CUevent_record_flags = Names()
+    CUfunction_attribute = CUlaunchAttributeID = CUmemorytype = CUevent_record_flags = Names()
     cuuint64_t = int
 
     def __init__(self, memory=1 << 20, sm=90, gpus=1, init=Result.CUDA_SUCCESS):
         self.memory, self.sm, self.gpus, self.init = memory, sm, gpus, init
-        self.blocks, self.pinned, self.calls, self.launches = {}, {}, [], []
+        self.blocks, self.pinned, self.calls, self.launches, self.early = {}, {}, [], [], []
         self.recording, self.freed_while_recording = None, 0
 
     def do(self, action):
@@ -106,6 +106,11 @@ class FakeCuda:
     def CUDA_MEMCPY2D(self):
         return SimpleNamespace()
 
+    CUlaunchConfig = CUDA_MEMCPY2D
+
+    def CUlaunchAttribute(self):
+        return SimpleNamespace(value=SimpleNamespace())
+
     def cuMemcpy2DAsync(self, c, stream):
         for row in range(c.Height):
             ctypes.memmove(c.dstDevice + row * c.dstPitch, c.srcDevice + row * c.srcPitch, c.WidthInBytes)
@@ -136,6 +141,12 @@ class FakeCuda:
 
     def cuModuleGetFunction(self, module, name):
         return Result.CUDA_SUCCESS, name.decode()
+
+    def cuLaunchKernelEx(self, config, function, table, extra):
+        c = config
+        self.early.append([attribute.id for attribute in c.attrs])
+        self.launches.append((function, (c.gridDimX, c.gridDimY, c.gridDimZ), c.blockDimX, table))
+        return (Result.CUDA_SUCCESS,)
 
     def cuLaunchKernel(self, function, x, y, z, bx, by, bz, shared, stream, table, extra):
         self.launches.append((function, (x, y, z), bx, table))

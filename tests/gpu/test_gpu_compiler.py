@@ -34,6 +34,7 @@ class Call:
     def __init__(self, y, x, a, n, block=256):
         self.fn, self.args, self.constexprs = axpy, {"y": y, "x": x, "a": a, "n": n}, {"BLOCK": block}
         self.grid, self.num_warps, self.num_stages = (-(-n // block), 1, 1), 4, 3
+        self.early = False
 
 
 @pytest.fixture
@@ -113,6 +114,17 @@ def test_a_launch_passes_each_argument_by_address(launcher, compiled):
     launcher(Call(x, y, -1.0, 960))  # 960 is a multiple of 16: other code
     launcher(Call(x, y, -1.0, 1001))
     assert len(compiled) == 2 and len(launcher.device.cuda.bindings.launches) == 3
+
+
+def test_a_kernel_may_begin_before_the_one_before_has_ended(launcher, compiled):
+    x = launcher.memory.zeros((1000,), "fp32")
+    call = Call(x, x, 2.0, 1000)
+    call.early = True
+    launcher(call)
+    cuda = launcher.device.cuda.bindings
+    [launch] = cuda.launches
+    assert launch[:3] == ("axpy", (4, 1, 1), 128) and passed(launch, 1) == [x.ptr]
+    assert cuda.early == [["CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"]]
 
 
 def test_planning_compiles_and_launches_nothing(launcher, compiled):

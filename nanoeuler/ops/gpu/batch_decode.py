@@ -43,12 +43,12 @@ class Cuts:
     back: Cut
     head: Cut
     tile: int = 64  # positions at a time in attention
-    attention_warps: int = 4
-    attention_stages: int = 1
-    early: bool = False  # kernels begin while the one before them ends, where the GPU can
+    attention_warps: int = 2
+    attention_stages: int = 3
+    early: bool = True  # kernels begin while the one before them ends, where the GPU can
 
 
-CUTS = Cuts(Cut(32, 256, 1, 4, 3), Cut(32, 128, 3), Cut(32, 256, 1, 4, 3), Cut(32, 128, 6), Cut(64, 128, 1, 4, 3))
+CUTS = Cuts(Cut(32, 256, 1, 4, 3), Cut(32, 128, 3), Cut(32, 256, 1, 4, 3), Cut(64, 128, 6), Cut(64, 128, 1, 4, 3))
 
 
 @dataclass

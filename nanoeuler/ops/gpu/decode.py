@@ -21,6 +21,7 @@ import numpy as np
 from nanoeuler.errors import UserError
 from nanoeuler.inference.sampling import SamplingConfig
 from nanoeuler.model.activations import Activations
+from nanoeuler.model.config import GPTConfig
 from nanoeuler.model.gpt import GPT
 from nanoeuler.model.parameters import Layout
 from nanoeuler.ops.gpu.batch_decode import Coming, Rows
@@ -39,6 +40,11 @@ SHORTEST = 32  # tokens of the smallest prefill graph
 AT_ONCE = 8  # tokens a launch
 QUEUED = 3  # launches under way
 NEVER = -1  # no id ends the loop
+
+
+def can_decode(config: GPTConfig) -> bool:
+    """Whether the kernels can take heads of this model's size."""
+    return dec.fits(config.n_embd, config.n_head, 1)
 
 
 class GpuDecoder:
