@@ -124,7 +124,8 @@ class Generator:
         """Write ``num_samples`` texts that continue ``prompt``; of several prompts, those of the first come first.
 
         At most ``batch_size`` texts run side by side; when one ends, the next takes its place. A prompt is read once
-        for all its samples that are on their way together. What is written beside a text does not change it.
+        for all its samples that are on their way together. What is written beside a text does not change it; on a GPU
+        only as far as bfloat16 goes, since its kernels for more texts round in another order.
 
         For the choice of each token see :class:`SamplingConfig`; without a ``seed`` one is drawn, and
         ``Generation.seed`` tells it. ``stop``: strings that end the text, and are no part of it. ``stop_at_eot``:

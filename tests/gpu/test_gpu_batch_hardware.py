@@ -54,12 +54,12 @@ def test_ids_equal_the_hosts(decoder, kinds):
 
 
 @pytest.mark.parametrize("n", [1, 5, 64])
-@pytest.mark.parametrize("cut", [{}, {"top_k": 40, "top_p": 0.9}])
+@pytest.mark.parametrize("cut", [{}, {"top_k": 40, "top_p": 0.9}, {"temperature": 0.0}])
 def test_draws_are_the_hosts_choices_after_the_same_texts(decoder, n, cut):
     """Each id is the one that the host takes of the device's own logits, read anew step by step."""
     rng = np.random.default_rng(n)
     texts = [rng.integers(0, V, length).tolist() for length in rng.integers(2, 300, n)]
-    configs = [SamplingConfig(temperature=0.8, seed=i, **cut) for i in range(n)]
+    configs = [SamplingConfig(**{"temperature": 0.8, "seed": i, **cut}) for i in range(n)]
     for slot, text in enumerate(texts):
         decoder.prefill(slot, text[:-1])
     lengths = list(decoder.lengths)

@@ -22,6 +22,9 @@ ties where this sees none.
 
 *Bytes:* the logits once (V = 50257: 0.2 MB a row), and once more for each narrowing run, from L2. *Operations:* an
 exponential in float64 costs some 40; for 64 rows 130 million, 10 us if well spread.
+
+Measured on an H200, V = 50257, as a graph (us for 64 rows / for one): temperature only 15 / 9, top-k 151 / 42, top-p
+216 / 58, both 351 / 92. Of 4608 ids, of all kinds of settings, all were the host's.
 """
 
 from __future__ import annotations
