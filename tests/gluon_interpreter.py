@@ -20,6 +20,8 @@ from triton.experimental.gluon import language as real
 from triton.runtime import interpreter
 from triton.runtime.jit import JITFunction
 
+from nanoeuler.ops.gpu.kernels.decode_ring import vectors_at
+
 MINUS_INFINITY = np.float32(-np.inf)
 
 
@@ -69,9 +71,10 @@ class Language:
         return (a + b - 1) // b
 
     def reduce(self, values: Any, axis: int, combine: Any) -> Any:
-        if combine.__name__ == "add_three":  # Triton's interpreter would add element by element
-            return tuple(tl.sum(value, axis) for value in values)
         return tl.reduce(values, axis, combine)
+
+    def convert_layout(self, value: Any, layout: Any) -> Any:
+        return value
 
     def rsqrt(self, x: Any) -> Any:
         return tl.math.rsqrt(x)
@@ -107,57 +110,156 @@ def _bf16_halves(words: np.ndarray) -> np.ndarray:
     return np.stack([low, high], -1).reshape(*words.shape[:-1], -1).view(np.float32)
 
 
-def poll_vector(address: Any, last: Any, epoch: Any, N: int, STRIDE: int) -> Any:
+def _tensor(values: np.ndarray, kind: tl.dtype) -> tl.tensor:
+    values = np.ascontiguousarray(values)
+    return tl.tensor(interpreter.TensorHandle(values, kind), tl.block_type(kind, list(values.shape)))
+
+
+def _number(value: Any) -> int:
+    return int(_data(value).item()) if isinstance(value, tl.tensor) else int(value)
+
+
+def _polled(address: Any, last: Any, epoch: Any, N: int, STRIDE: int) -> list[np.ndarray]:
     at = [_data(address) + i * int(STRIDE) for i in range(int(N) - 1)] + [_data(last)]
-    return tuple(_floats(_checked(_words(a), epoch).view(np.float32)) for a in at)
+    return [_checked(_words(a), epoch) for a in at]
 
 
-def poll_eight(address: Any, last: Any, epoch: Any, N: int, STRIDE: int, PAIRS: bool) -> Any:
-    """Each run of eight neighbours has one address, the first one's."""
-    first = [_data(address) + i * int(STRIDE) for i in range(int(N) - 1)] + [_data(last)]
-    out = []
-    for whole in first:
-        at = whole.reshape(-1, 8)[:, 0]
-        words = np.stack([_checked(_words(at + 8 * i), epoch) for i in range(4 if PAIRS else 8)], -1)
-        values = _bf16_halves(words) if PAIRS else words.view(np.float32)
-        out.append(_floats(values.reshape(whole.shape)))
-    return tuple(out)
+def poll_vector(address: Any, last: Any, epoch: Any, N: int, STRIDE: int) -> Any:
+    return tuple(_floats(words.view(np.float32)) for words in _polled(address, last, epoch, N, STRIDE))
+
+
+def poll_words(address: Any, last: Any, epoch: Any, N: int, STRIDE: int) -> Any:
+    return tuple(_tensor(words.view(np.int32), tl.int32) for words in _polled(address, last, epoch, N, STRIDE))
 
 
 def poll_shares(address: Any, stride: Any, count: Any, epoch: Any, N: int) -> Any:
     values, lses = [], []
-    shape, first = _data(address).shape, _data(address).reshape(-1, 8)[:, 0]
+    first = _data(address)
     for split in range(int(N)):
-        if split >= int(_data(count).item()):
-            values.append(_floats(np.zeros(shape)))
-            lses.append(_floats(np.full(shape, MINUS_INFINITY)))
+        if split >= _number(count):
+            values += [_floats(np.zeros(first.shape))] * 4
+            lses.append(_floats(np.full(first.shape, MINUS_INFINITY)))
             continue
         at = first + split * int(stride)
-        halves = [_words(at + half) for half in (0, 16)]
-        _, lse = (_checked(_words(at + half + 8), epoch).view(np.float32) for half in (0, 16))
-        values.append(_floats(_bf16_halves(np.concatenate(halves, -1)).reshape(shape)))
-        lses.append(_floats(np.repeat(lse, 8).reshape(shape)))
+        lse = _checked(_words(at + 8), epoch).view(np.float32)
+        values += [
+            _floats(x) for x in np.moveaxis(_bf16_halves(np.stack([_words(at)[..., i] for i in (0, 1)], -1)), -1, 0)
+        ]
+        lses.append(_floats(lse))
     return tuple(values + lses)
 
 
 def put_share(address: Any, values: Any, lse: Any, epoch: Any, THREADS: int) -> None:
-    at, numbers = _data(address).reshape(-1, 8)[:, 0], _data(values).reshape(-1, 8)
-    tail = [np.float32(_data(lse).ravel()[0]).view(np.uint32), np.uint32(int(_data(epoch).item()))]
-    for a, eight in list(zip(at, numbers))[: int(THREADS)]:
-        bits = eight.astype(np.float32).view(np.uint32)
+    four, lses = np.stack([_data(v) for v in values], -1), _data(lse).view(np.uint32)
+    for a, value, tail in list(zip(_data(address), four, lses))[: int(THREADS)]:
+        bits = value.astype(np.float32).view(np.uint32)
         rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16).view(np.uint32)
-        for half in (0, 1):
-            raw = np.array([*rounded[2 * half : 2 * half + 2], *tail], np.uint32)
-            ctypes.memmove(int(a) + 16 * half, raw.tobytes(), 16)
+        raw = np.array([*rounded, tail, _number(epoch)], np.uint32)
+        ctypes.memmove(int(a), raw.tobytes(), 16)
 
 
-def prefetch(address: Any) -> None:
-    """Nothing to compute; but what is asked for must be memory that is there."""
-    for a in _data(address).ravel()[[0, -1]]:
-        ctypes.string_at(int(a), 1)
+# ---- what one program does with its shared memory: a dictionary in its place ---------------------------------------
+MEMORY: dict[Any, Any] = {}
 
 
-DIRECT = {f.__name__: f for f in (poll_vector, poll_eight, poll_shares, put_share, prefetch)}
+def start_ring(epoch: Any, SLOTS: int, TMA: bool) -> None:
+    MEMORY.clear()
+
+
+def ask(address: Any, size: Any, slot: Any, SECOND: bool, SLOT: int, AT: int, TMA: bool) -> None:
+    assert 0 < _number(size) <= int(SLOT) and _number(address) % 16 == 0
+    half = _number(size) // 2
+    begin = _number(address) + (half if SECOND else 0)
+    if SECOND:
+        MEMORY[_number(slot)] += ctypes.string_at(begin, half)
+    else:
+        MEMORY[_number(slot)] = ctypes.string_at(begin, half)
+
+
+def await_slot(slot: Any, parity: Any, TMA: bool) -> None:
+    del MEMORY[_number(slot)]
+
+
+def hold(i: Any, slot: Any, parity: Any, N: int, R: int, BITS: int, PAIRS: bool, SLOT: int, AT: int, TMA: bool) -> Any:
+    N, R, bits, raw = int(N), int(R), int(BITS), MEMORY[_number(slot)]
+    dtype = np.uint8 if bits == 8 else np.float32
+    K = 256 * N
+    w = np.frombuffer(raw, dtype, R * K).reshape(K // 32, R, 32).swapaxes(0, 1).reshape(R, K).astype(np.float64)
+    if bits == 8:
+        scales = np.frombuffer(raw, np.float16, K // 64 * R, R * K).reshape(K // 64, R)  # bfloat16 on a GPU
+        w = (w - 128) * np.repeat(scales.T, 64, 1)
+    pairs = np.frombuffer(raw, np.float32, 2 * R, int(vectors_at(R, K, bits))).reshape(R, 2)
+    row = np.minimum(np.arange(256) % 32, R - 1)
+    return w, _floats(pairs[row, 0]), _floats(pairs[row, 1])
+
+
+def fragments(i: Any, x: Any, N: int, BITS: int, FORM: str) -> np.ndarray:
+    N, t = int(N), np.arange(256)
+    vector, form = np.zeros(256 * N), getattr(FORM, "value", FORM)
+    for j, tensor in enumerate(x):
+        values = _data(tensor)
+        if form == "exact":
+            vector[t + 256 * j] = values
+        elif form == "pairs":
+            words = values.astype(np.int32).view(np.uint32)
+            pair = words.view(np.float16).reshape(-1, 2) if int(BITS) == 8 else _bf16_halves(words[:, None])
+            vector[2 * (t + 256 * j)], vector[2 * (t + 256 * j) + 1] = pair.T
+        else:
+            chunk = t % 32 // 8 + 4 * (j // 4)
+            k = chunk * 256 + t // 32 * 32 + t % 8 * 4 + j % 4
+            vector[k[chunk < N]] = values[chunk < N]
+    return vector
+
+
+def multiply(i: Any, flip: Any, vector: np.ndarray, tiles: np.ndarray, N: int, R: int, BITS: int) -> Any:
+    return _floats(2 * (tiles @ vector)[np.minimum(np.arange(256) % 32, int(R) - 1)])
+
+
+def multiply_and_sum(
+    i: Any, flip: Any, vector: np.ndarray, tiles: np.ndarray, a: Any, b: Any, N: int, R: int, BITS: int
+) -> Any:
+    rows = (tiles @ vector)[np.minimum(np.arange(256) % 32, int(R) - 1)]
+    return _floats(rows), *(_floats(np.full(256, _data(c).astype(np.float64).sum())) for c in (a, b))
+
+
+def spread(i: Any, values: Any, N: int, SIZE: int) -> None:
+    MEMORY["spread"] = np.concatenate([_data(v) for v in values])[: int(SIZE)]
+
+
+def eight_of(d: Any, OFFSET: int) -> Any:
+    return _floats(MEMORY["spread"][_data(d) + int(OFFSET)])
+
+
+def gather(acc: Any, most: Any, total: Any, BD: int) -> None:
+    MEMORY["gather"] = _data(acc), _data(most), _data(total)
+
+
+def gathered(i: Any, BD: int) -> Any:
+    acc, most, total = MEMORY["gather"]
+    four = acc.reshape(8, -1, 4)[:, np.arange(256) % (int(BD) // 4)]
+    values = [_floats(four[w, :, j]) for w in range(8) for j in range(4)]
+    return (*values, *(_floats(np.full(256, x)) for x in (*most, *total)))
+
+
+def neighbour(y: Any) -> Any:
+    return _floats(_data(y).reshape(-1, 2)[:, ::-1].reshape(-1))
+
+
+def offer(rank: Any, PLACE: int) -> None:
+    MEMORY["most", int(PLACE)] = _data(rank).max()
+
+
+def most_of(epoch: Any, PLACE: int) -> Any:
+    return tl.tensor(interpreter.TensorHandle(np.array([MEMORY["most", int(PLACE)]], np.int64), tl.int64), tl.int64)
+
+
+DIRECT = {
+    f.__name__: f
+    for f in (
+        *(poll_vector, poll_words, poll_shares, put_share, start_ring, ask, await_slot, hold, fragments, multiply),
+        *(multiply_and_sum, spread, eight_of, gather, gathered, neighbour, offer, most_of),
+    )
+}
 
 
 @contextmanager

@@ -114,13 +114,19 @@ def roles(target: Target) -> Iterator[Launch]:
 def decoding(target: Target) -> Iterator[Launch]:
     """The whole model for one token, with bfloat16 and int8 weights, and what prepares it."""
     L = 12
-    for kind, scales in (("bf16", None), ("i8", tuple(bf16(1) for _ in range(5)))):
-        shapes = ((L, 3 * C, C), (L, C, C), (L, 4 * C, C), (L, C, 4 * C), (V, C))
-        weights = dec.Weights(*(Shape(s, kind) for s in shapes), bf16(T, C), bf16(13 * L * C + 2 * C), scales)
-        shape = dec.Shape(L, C, H, V, T, target.multiprocessors)
+    for kind, bits, scales in (("bf16", 16, None), ("i8", 8, bf16(V, 12))):
+        shape = dec.Shape(L, C, H, V, T, target.multiprocessors, bits)
+        weights = dec.Weights(Shape((1,), "i8"), Shape((V, C), kind), bf16(T, C), bf16(13 * L * C + 2 * C), scales)
         arrays = (i32(dec.STATE), i32(T), fp32(V), bf16(1, L, 2, H, T, C // H), i32(2 * shape.exchange_words))
         yield from dec.decode(shape, weights, *arrays, 8, True, V, target=target)
-    yield from prep.transpose(bf16(3 * C, C), bf16(C, 3 * C), target=target)
+        w, head = Shape((C, 3 * C), kind), Shape((V, C), kind)
+        norm, stream = (bf16(C), bf16(C)), Shape((1,), "i8")
+        first = prep.Product(w, False, scales and bf16(12, 3 * C), *norm, bf16(3 * C))
+        yield from prep.pack(stream, first, shape.records[0], 0, shape.part_bytes, target=target)
+        second = prep.Product(Shape((C, C), kind), False, scales and bf16(12, C), bias=bf16(C))
+        yield from prep.pack(stream, second, shape.records[1], 0, shape.part_bytes, target=target)
+        last = prep.Product(head, True, scales, *norm)
+        yield from prep.pack(stream, last, shape.records[4], 0, shape.part_bytes, target=target)
     yield from prep.keep(bf16(1, L, 2, H, T, C // H), bf16(L, T, 3 * C), i32(1), target=target)
     yield from prep.row(bf16(1, C), bf16(T, C), i32(1), target=target)
 
@@ -182,10 +188,11 @@ def test_kernels_compile_within_limits(kernels, sm, tmp_path):
     for (name, constexprs, *_), call in calls.items():
         compiled = compile_for(call, target)
         assert compiled.metadata.shared <= target.shared_memory, (name, constexprs)
+        if name == "decode_kernel":  # its own plan of shared memory begins at 0: nothing else may lie there
+            assert compiled.metadata.shared == call.constexprs["SHARED"]
         used = resources(compiled.asm["cubin"], tmp_path)
         assert used["REG"] * 32 * compiled.metadata.num_warps <= 65536, (name, used)
-        some = 320 if name == "decode_kernel" else 64  # it waits more than it computes (288 on sm_80 with Triton 3.9)
-        assert used["STACK"] <= some, f"{name} {constexprs}: spills {used}"
+        assert used["STACK"] <= 64, f"{name} {constexprs}: spills {used}"
 
 
 def test_every_kernel_is_compiled():

@@ -196,6 +196,8 @@ def open_decoder(
 
         if isinstance(source, GPT) and not can_decode(source.config):
             return UncachedDecoder(source, n_slots, context)
+        if n_slots == 1:  # the kernel for one text is compiled for its context: for one only
+            context = source.config.block_size
         return GpuDecoder(source, n_slots, context, "int8" if weights == "int8" else None)
     if not isinstance(source, GPT):
         from nanoeuler.inference.cpu_decoder import CpuDecoder, CpuWeights

@@ -1,5 +1,7 @@
 """Decoding on a GPU, its kernels interpreted with one program, against the reference engine and against itself."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -16,8 +18,9 @@ from nanoeuler.model.config import GPTConfig
 from nanoeuler.model.gpt import GPT
 from nanoeuler.model.parameters import Layout
 from nanoeuler.ops.gpu.decode import GpuDecoder
+from nanoeuler.ops.gpu.decode_weights import MATRICES, packed
 from nanoeuler.ops.gpu.kernels import decode as dec
-from nanoeuler.ops.gpu.kernels import decode_exchange, decode_steps
+from nanoeuler.ops.gpu.kernels import decode_attention, decode_exchange, decode_ring, decode_steps
 from nanoeuler.ops.gpu.kernels import decode_prepare as prep
 from nanoeuler.ops.gpu.kernels.spec import Target
 
@@ -39,13 +42,13 @@ def models(monkeypatch):
         flat[Layout(config).n_decay :] *= np.float32(2.0)
         return [GPT(config, device, params=flat) for device in ("gpu-fp32", "reference")]
 
-    with interpreting_gluon(dec, decode_exchange, decode_steps):
+    with interpreting_gluon(dec, decode_attention, decode_exchange, decode_ring, decode_steps):
         yield make
 
 
 def decoder(monkeypatch, model, splits=2, slots=1, **options):
     monkeypatch.setattr(dec.Shape, "splits", property(lambda self: splits))
-    return GpuDecoder(model, slots, **{"programs": 1, "block": 4, "tile": 16, "head_steps": 2, **options})
+    return GpuDecoder(model, slots, **{"programs": 1, "block": 4, **options})
 
 
 def error(got, want):
@@ -68,26 +71,26 @@ def test_logits_after_every_token_are_those_of_the_whole_text(monkeypatch, model
 
 
 def test_int8_weights_compute_what_they_stand_for(monkeypatch, models):
-    """Weights that int8 holds exactly: the logits are the float model's."""
+    """Weights that int8 holds exactly: the logits are the float model's, but for how the hidden layer is rounded."""
     gpu, _ = models(72, 3, layers=1)
-    text, plain = ids(3), decoder(monkeypatch, gpu)
-    one = decoder(monkeypatch, gpu)
-    q, scales, products = [], [], ("qkv", "out", "fc", "back", "wte")
-    for name in products:
-        w = gpu.ops.download(getattr(plain.weights, name))
-        s = np.full((*w.shape[:-1], -(-w.shape[-1] // 64)), 0.01, np.float32)
-        s *= np.random.default_rng(1).integers(1, 4, s.shape)
-        wide = np.repeat(s, 64, -1)[..., : w.shape[-1]]
-        q.append(np.clip(np.round(w / wide), -127, 127).astype(np.int8))
-        scales.append(s)
-        gpu.ops.upload(getattr(plain.weights, name), q[-1] * wide)  # what the float kernel shall compute with
-    arrays = [gpu.ops.empty(a.shape, "i8") for a in q], [gpu.ops.empty(s.shape, "fp32") for s in scales]
-    for kind, values in zip(arrays, (q, scales)):
-        for target, value in zip(kind, values):
-            gpu.ops.upload(target, value)
-    one.weights = dec.Weights(*arrays[0], plain.weights.wpe, plain.weights.vectors, tuple(arrays[1]))
+    text, one, weights = ids(3), decoder(monkeypatch, gpu), {}
+    for name in ("wte", *(f"h.0.{part}" for part in MATRICES)):
+        w, axis = gpu.ops.download(gpu.p[f"{name}.weight"]), int(name == "wte")
+        scale = np.random.default_rng(1).integers(
+            1, 4, [-(-n // 64) if i == axis else n for i, n in enumerate(w.shape)]
+        )
+        wide = np.repeat(scale / 128, 64, axis)[tuple(slice(n) for n in w.shape)]
+        q = np.clip(np.round(w / wide), -127, 127)
+        gpu.ops.upload(gpu.p[f"{name}.weight"], (q * wide).astype(np.float32))  # what the float kernel computes with
+        weights[f"{name}.weight"] = array(q, "i8"), array(scale / 128, "fp16")  # (bfloat16 on a GPU)
+    plain = decoder(monkeypatch, gpu)
+    one.shape = replace(one.shape, bits=8)
+    vectors = plain.weights.vectors
+    stream = packed(gpu.ops, one.shape, vectors, lambda name: weights[name])
+    wte, scales = weights["wte.weight"]
+    one.weights = dec.Weights(stream, wte, plain.weights.wpe, vectors, scales)
     for t in range(3):
-        assert error(one.step([0], [text[t]])[0], plain.step([0], [text[t]])[0]) < 1e-5, t
+        assert error(one.step([0], [text[t]])[0], plain.step([0], [text[t]])[0]) < ROUNDING, t
 
 
 def test_greedy_loop_equals_choosing_on_the_host(monkeypatch, models):
@@ -147,11 +150,22 @@ def test_draws_by_chance_are_the_hosts_choices(monkeypatch, models):
         assert id == last, turn
 
 
-# ---- the small kernels around it ------------------------------------------------------------------------------
-def test_transpose_and_row():
+# ---- how a model is cut -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ["gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"])
+@pytest.mark.parametrize("bits", [16, 8])
+def test_records_fit_and_hold_every_row(name, bits):
+    c = GPTConfig.preset(name)
+    shape = dec.Shape(c.n_layer, c.n_embd, c.n_head, c.vocab_size, c.block_size, 132, bits)
+    rows = (3 * c.n_embd, c.n_embd, 4 * c.n_embd, c.n_embd, c.vocab_size)
+    for n, r in zip(rows, shape.records):
+        assert r.rows * r.count * 132 >= n and r.rows <= 32 and r.rows % 2 == 0
+    slot, slots, at, size = shape.memory(Target(90).shared_memory)
+    assert slots >= 3 and at + slots * slot <= size <= Target(90).shared_memory
+    assert all(r.size <= slot and r.size % 128 == 0 for r in shape.records)
+
+
+def test_row():
     x = np.random.default_rng(0).standard_normal((70, 131))
-    out, one = empty(131, 70), empty(1, 131)
-    run(prep.transpose(out, array(x), target=Target()))
+    one = empty(1, 131)
     run(prep.row(one, array(x), array([69], "i32"), target=Target()))
-    np.testing.assert_array_equal(out.host, x.T.astype(np.float32))
     np.testing.assert_array_equal(one.host[0], x[69].astype(np.float32))

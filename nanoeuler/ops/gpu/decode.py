@@ -34,7 +34,7 @@ from nanoeuler.ops.gpu.kernels.matmul import matmul
 from nanoeuler.ops.gpu.kernels.spec import Launch, power_of_2
 from nanoeuler.ops.gpu.prompt import ShortPrompt, is_short
 from nanoeuler.ops.gpu.runtime.graph import Graph
-from nanoeuler.ops.gpu.runtime.memory import DeviceArray
+from nanoeuler.ops.gpu.runtime.memory import ITEM_BYTES, DeviceArray
 
 SHORTEST = 32  # tokens of the smallest prefill graph
 AT_ONCE = 8  # tokens a launch
@@ -44,7 +44,7 @@ NEVER = -1  # no id ends the loop
 
 def can_decode(config: GPTConfig) -> bool:
     """Whether the kernels can take heads of this model's size."""
-    return dec.fits(config.n_embd, config.n_head, 1)
+    return dec.fits(config.n_embd, config.n_head)
 
 
 class GpuDecoder:
@@ -63,14 +63,18 @@ class GpuDecoder:
         assert isinstance(self.model.ops, GpuOps)
         self.ops, self.config = self.model.ops, self.model.config
         self.int8 = quantized is not None
-        self.weights = own_weights(self.model) if quantized is None else int8_weights(self.ops, self.config, quantized)
         c = self.config
         self.n_slots, self.context = n_slots, min(context or c.block_size, c.block_size)
         self.lengths = [0] * n_slots
         programs = min(self.ops.target.multiprocessors, 256)
         self.shape = dec.Shape(
-            c.n_layer, c.n_embd, c.n_head, c.vocab_size, self.context, **{"programs": programs, **shape}
-        )
+            c.n_layer, c.n_embd, c.n_head, c.vocab_size, self.context,
+            **{"programs": programs, "bits": 8 if self.int8 else 8 * ITEM_BYTES[self.ops.dtype], **shape},
+        )  # fmt: skip
+        if quantized is None:
+            self.weights = own_weights(self.model, self.shape)
+        else:
+            self.weights = int8_weights(self.ops, c, quantized, self.shape)
         D = c.n_embd // c.n_head
         self.cache = self.ops.zeros((n_slots, c.n_layer, 2, c.n_head, self.context, D))
         self.logits = self.ops.empty((n_slots, c.vocab_size), "fp32")

@@ -1,8 +1,8 @@
-"""A model's weights as the decoding kernels read them: products (out, in), a row after the other, bfloat16 or int8."""
+"""A model's weights as the decoding kernel reads them: one stream of records, bfloat16 or int8."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,59 +11,61 @@ from nanoeuler.formats.safetensors_file import to_bfloat16
 from nanoeuler.model.config import GPTConfig
 from nanoeuler.model.gpt import GPT
 from nanoeuler.ops.gpu.engine import GpuOps
-from nanoeuler.ops.gpu.kernels.decode import Weights
-from nanoeuler.ops.gpu.kernels.decode_prepare import transpose
+from nanoeuler.ops.gpu.kernels.decode_prepare import Product, pack
+from nanoeuler.ops.gpu.kernels.decode_shape import Shape, Weights
 from nanoeuler.ops.gpu.runtime.memory import DeviceArray
 
 MATRICES = ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
 GROUP = 64  # inputs that share a scale
 
 
-def rows_of(config: GPTConfig) -> list[tuple[int, int]]:
-    """(out, in) of the four products of a layer."""
-    C = config.n_embd
-    return [(3 * C, C), (C, C), (4 * C, C), (C, 4 * C)]
-
-
-def own_weights(model: GPT) -> Weights:
-    """The model's own, as the engine computes with them: its four products turned over, the rest shared with it."""
-    ops, config = model.ops, model.config
+def own_weights(model: GPT, shape: Shape) -> Weights:
+    """The model's own, as the engine computes with them: products packed, the rest shared with it."""
+    ops = model.ops
     assert isinstance(ops, GpuOps)
-    products: list[Any] = []
-    for name, shape in zip(MATRICES, rows_of(config)):
-        turned = ops.empty((config.n_layer, *shape))
-        for i in range(config.n_layer):
-            for launch in transpose(turned[i], model.p[f"h.{i}.{name}.weight"], target=ops.target):
-                ops.runtime.launch(launch)
-        products.append(turned)
     vectors = model.params[model.layout.n_decay :]
-    qkv, out, fc, back = products
-    return Weights(qkv, out, fc, back, model.p["wte.weight"], model.p["wpe.weight"], vectors)
+    stream = packed(ops, shape, vectors, lambda name: (model.p[name], None))
+    return Weights(stream, model.p["wte.weight"], model.p["wpe.weight"], vectors)
 
 
-def int8_weights(ops: GpuOps, config: GPTConfig, source: Any) -> Weights:
+def int8_weights(ops: GpuOps, config: GPTConfig, source: Any, shape: Shape) -> Weights:
     """From an ``Int8Weights`` (``inference/quantize.py``)."""
-
-    def matrix(name: str) -> tuple[np.ndarray, np.ndarray]:
-        q, scale = source.q[name], source.scale[name]
-        return (q, scale) if name == "wte.weight" else (q.T, scale.T)
-
-    products: list[Any] = []
-    scales: list[Any] = []
-    for name, (rows, inner) in zip(MATRICES, rows_of(config)):
-        layers = [matrix(f"h.{i}.{name}.weight") for i in range(config.n_layer)]
-        products.append(_uploaded(ops, (config.n_layer, rows, inner), "i8", [q for q, _ in layers]))
-        scales.append(_uploaded(ops, (config.n_layer, rows, -(-inner // GROUP)), "bf16", [s for _, s in layers]))
-    q, scale = matrix("wte.weight")
-    wte = _uploaded(ops, (1, *q.shape), "i8", [q]).reshape(q.shape)
-    scales.append(_uploaded(ops, (1, *scale.shape), "bf16", [scale]).reshape(scale.shape))
     names = [f"h.{i}.{part}" for i in range(config.n_layer) for part in _VECTORS] + ["ln_f.weight", "ln_f.bias"]
-    flat = np.concatenate([source.rest[name] for name in names])
-    vectors = _uploaded(ops, (1, flat.size), "bf16", [to_bfloat16(flat)]).reshape(-1)
-    positions = source.rest["wpe.weight"]
-    wpe = _uploaded(ops, (1, *positions.shape), "bf16", [to_bfloat16(positions)]).reshape(positions.shape)
-    qkv, out, fc, back = products
-    return Weights(qkv, out, fc, back, wte, wpe, vectors, tuple(scales))
+    vectors = _uploaded(ops, "bf16", to_bfloat16(np.concatenate([source.rest[name] for name in names])))
+    positions = _uploaded(ops, "bf16", to_bfloat16(source.rest["wpe.weight"]))
+
+    def matrix(name: str) -> tuple[DeviceArray, DeviceArray]:
+        return _uploaded(ops, "i8", source.q[name]), _uploaded(ops, "bf16", source.scale[name])
+
+    embedding = matrix("wte.weight")
+    stream = packed(ops, shape, vectors, lambda name: embedding if name == "wte.weight" else matrix(name))
+    return Weights(stream, embedding[0], positions, vectors, embedding[1])
+
+
+def packed(
+    ops: GpuOps, shape: Shape, vectors: DeviceArray, matrix: Callable[[str], tuple[DeviceArray, DeviceArray | None]]
+) -> DeviceArray:
+    """The stream; ``matrix``: a parameter by name, and its scales."""
+    C, part = shape.C, shape.part_bytes
+    stream = ops.zeros((shape.programs * part,), "i8")
+
+    def put(product: Product, index: int, offset: int) -> None:
+        for launch in pack(stream, product, shape.records[index], offset, part, target=ops.target):
+            ops.runtime.launch(launch)
+
+    for layer in range(shape.layers):
+        own = vectors[layer * 13 * C : (layer + 1) * 13 * C]
+        norms = ((own[:C], own[C : 2 * C]), (None, None), (own[6 * C : 7 * C], own[7 * C : 8 * C]), (None, None))
+        biases = (own[2 * C : 5 * C], own[5 * C : 6 * C], own[8 * C : 12 * C], own[12 * C :])
+        offset = layer * shape.layer_bytes
+        for i, (name, norm, bias) in enumerate(zip(MATRICES, norms, biases)):
+            w, scales = matrix(f"h.{layer}.{name}.weight")
+            put(Product(w, False, scales, *norm, bias), i, offset)
+            offset += shape.records[i].size * shape.records[i].count
+    last = vectors[shape.layers * 13 * C :]
+    w, scales = matrix("wte.weight")
+    put(Product(w, True, scales, last[:C], last[C : 2 * C]), 4, shape.layers * shape.layer_bytes)
+    return stream
 
 
 _VECTORS = (
@@ -72,13 +74,10 @@ _VECTORS = (
 )
 
 
-def _uploaded(ops: GpuOps, shape: tuple[int, ...], dtype: str, parts: Sequence[np.ndarray]) -> DeviceArray:
-    """A device array whose i-th part is the bytes of ``parts[i]`` (bfloat16 as uint16)."""
-    array = ops.empty(shape, dtype)
-    for i in range(shape[0]):
-        raw = np.ascontiguousarray(parts[i])
-        target = array[i].reshape(-1).view(np.uint8)
-        ops.upload(target, raw.reshape(-1).view(np.uint8))
+def _uploaded(ops: GpuOps, dtype: str, values: np.ndarray) -> DeviceArray:
+    """A device array of the bytes of ``values`` (bfloat16 as uint16)."""
+    array = ops.empty(values.shape, dtype)
+    ops.upload(array.reshape(-1).view(np.uint8), np.ascontiguousarray(values).reshape(-1).view(np.uint8))
     return array
 
 

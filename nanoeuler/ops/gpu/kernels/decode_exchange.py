@@ -61,77 +61,40 @@ def vector_asm(N, STRIDE):
 
 
 @gluon.constexpr_function
-def eight_asm(N, STRIDE, PAIRS):
-    """N times eight neighbouring values, STRIDE bytes apart, the last N-th by an address of its own.
-
-    PAIRS: two bfloat16 a word, which leave as float32; else one float32 a word.
-    """
-    N, STRIDE, words = int(N), int(STRIDE), 4 if PAIRS else 8
-    address, last, epoch = f"${8 * N}", f"${8 * N + 8}", f"${8 * N + 16}"
-    lines = ["{ .reg .pred p, q; .reg .b32 n; mov.u32 n, 0;"]
-    lines += [f".reg .b32 d{i}, f{i}; .reg .b64 v{i};" for i in range(words * N)]
-    lines += ["again:"]
-    for g in range(N):
-        base, offset = (last, 0) if g == N - 1 else (address, g * STRIDE)
-        lines += [
-            f"ld.relaxed.gpu.global.v2.b64 {{v{g * words + i}, v{g * words + i + 1}}}, [{base}+{offset + 8 * i}];"
-            for i in range(0, words, 2)
-        ]
-    lines += [f"mov.b64 {{d{i}, f{i}}}, v{i};" for i in range(words * N)]
-    lines += [all_flags(words * N, epoch), "@p bra done;", ASK]
-    if PAIRS:
-        lines += [f"shl.b32 ${2 * i}, d{i}, 16; and.b32 ${2 * i + 1}, d{i}, 0xffff0000;" for i in range(words * N)]
-    else:
-        lines += [f"mov.b32 ${i}, d{i};" for i in range(words * N)]
-    return " ".join([*lines, "}"])
-
-
-@gluon.constexpr_function
 def shares_asm(N):
-    """Eight values and their log-sum-exp from each of N splits, as far as there are so many.
+    """Four values and their log-sum-exp from each of N splits, as far as there are so many.
 
-    Outputs: N times eight values, then N times eight copies of the log-sum-exp.
+    Outputs: four values of each split, one split after the other, then the log-sum-exps.
     """
     N = int(N)
-    at = 16 * N
-    address, stride, count, epoch = (f"${at + 8 * i}" for i in range(4))
-    all_units = range(2 * N)
+    address, stride, count, epoch = (f"${5 * N + i}" for i in range(4))
     lines = ["{ .reg .pred p, q; .reg .b32 n; .reg .b64 a, s; mov.u32 n, 0;"]
-    lines += [f".reg .pred p{g};" for g in range(N)]
-    lines += [f".reg .b32 a{i}, b{i}, e{i}, f{i}; .reg .b64 x{i}, y{i}; .reg .b128 v{i};" for i in all_units]
-    for i in all_units:  # what stays where there is no such split
+    for i in range(N):  # what stays where there is no such split
+        lines += [f".reg .pred p{i}; .reg .b32 a{i}, b{i}, e{i}, f{i}; .reg .b64 x{i}, y{i}; .reg .b128 v{i};"]
         lines += [f"mov.b32 a{i}, 0; mov.b32 b{i}, 0; mov.b32 e{i}, 0xff800000; mov.b32 f{i}, {epoch};"]
         lines += [f"mov.b64 x{i}, {{a{i}, b{i}}}; mov.b64 y{i}, {{e{i}, f{i}}}; mov.b128 v{i}, {{x{i}, y{i}}};"]
-    lines += [f"setp.gt.s32 p{g}, {count}, {g};" for g in range(N)]
+        lines += [f"setp.gt.s32 p{i}, {count}, {i};"]
     lines += [f"cvt.s64.s32 s, {stride};", "again:", f"mov.b64 a, {address};"]
-    for g in range(N):
-        lines += [f"@p{g} ld.relaxed.gpu.global.b128 v{2 * g + i}, [a+{16 * i}];" for i in range(2)]
-        lines += ["add.s64 a, a, s;"]
-    lines += [f"mov.b128 {{x{i}, y{i}}}, v{i}; mov.b64 {{e{i}, f{i}}}, y{i};" for i in all_units]
-    lines += [all_flags(2 * N, epoch), "@p bra done;", ASK]
-    for i in all_units:
+    for i in range(N):
+        lines += [f"@p{i} ld.relaxed.gpu.global.b128 v{i}, [a]; add.s64 a, a, s;"]
+    lines += [f"mov.b128 {{x{i}, y{i}}}, v{i}; mov.b64 {{e{i}, f{i}}}, y{i};" for i in range(N)]
+    lines += [all_flags(N, epoch), "@p bra done;", ASK]
+    for i in range(N):
         lines += [f"mov.b64 {{a{i}, b{i}}}, x{i};"]
         lines += [f"shl.b32 ${4 * i}, a{i}, 16; and.b32 ${4 * i + 1}, a{i}, 0xffff0000;"]
         lines += [f"shl.b32 ${4 * i + 2}, b{i}, 16; and.b32 ${4 * i + 3}, b{i}, 0xffff0000;"]
-    lines += [f"mov.b32 ${8 * N + i}, e{i // 8 * 2};" for i in range(8 * N)]
+    lines += [f"mov.b32 ${4 * N + i}, e{i};" for i in range(N)]
     return " ".join([*lines, "}"])
 
 
 @gluon.constexpr_function
 def put_share_asm(THREADS):
-    """Eight values, rounded to bfloat16, with log-sum-exp and epoch, by the program's first THREADS threads."""
+    """Four values, rounded to bfloat16, with log-sum-exp and epoch, by the program's first THREADS threads."""
     lines = ["{ .reg .pred p; .reg .b32 t, a, b; .reg .b64 x, y; .reg .b128 v;"]
-    lines += [f"mov.u32 t, %tid.x; setp.lt.u32 p, t, {int(THREADS)}; mov.b64 y, {{$24, $32}};"]
-    for half in (0, 1):
-        i = 16 + 4 * half
-        lines += [f"cvt.rn.bf16x2.f32 a, ${i + 1}, ${i}; cvt.rn.bf16x2.f32 b, ${i + 3}, ${i + 2};"]
-        lines += [f"mov.b64 x, {{a, b}}; mov.b128 v, {{x, y}}; @p st.relaxed.gpu.global.b128 [$8+{16 * half}], v;"]
-    return " ".join([*lines, *(f"mov.b32 ${i}, 0;" for i in range(8)), "}"])
-
-
-@gluon.constexpr_function
-def prefetch_asm():
-    return "prefetch.global.L2 [$1]; mov.b32 $0, 0;"
+    lines += [f"mov.u32 t, %tid.x; setp.lt.u32 p, t, {int(THREADS)}; mov.b64 y, {{$6, $7}};"]
+    lines += ["cvt.rn.bf16x2.f32 a, $3, $2; cvt.rn.bf16x2.f32 b, $5, $4;"]
+    lines += ["mov.b64 x, {a, b}; mov.b128 v, {x, y}; @p st.relaxed.gpu.global.b128 [$1], v; mov.b32 $0, 0; }"]
+    return " ".join(lines)
 
 
 @gluon.jit
@@ -143,50 +106,34 @@ def word(bits, epoch):
 @gluon.jit
 def poll_vector(address, last, epoch, N: gl.constexpr, STRIDE: gl.constexpr):
     """N tensors of float32 out of words at ``address`` (i64), STRIDE bytes apart; the last one's are at ``last``."""
+    return as_floats(poll_words(address, last, epoch, N, STRIDE), N)
+
+
+@gluon.jit
+def poll_words(address, last, epoch, N: gl.constexpr, STRIDE: gl.constexpr):
+    """As ``poll_vector``, the words' bits."""
     asm: gl.constexpr = vector_asm(N, STRIDE)
     how: gl.constexpr = regs("=r", N) + ",l,l,r"
     kind: gl.constexpr = kinds(N)
     raw = gl.inline_asm_elementwise(asm, how, [address, last, epoch], kind if N > 1 else gl.int32, False, 1)
-    return as_floats(raw if N > 1 else (raw,), N)
-
-
-@gluon.jit
-def poll_eight(address, last, epoch, N: gl.constexpr, STRIDE: gl.constexpr, PAIRS: gl.constexpr):
-    """As ``poll_vector``, for tensors of which each thread holds eight neighbours; ``address`` is that of the first."""
-    asm: gl.constexpr = eight_asm(N, STRIDE, PAIRS)
-    how: gl.constexpr = regs("=r", 8 * N) + "," + regs("l", 16) + "," + regs("r", 8)
-    kind: gl.constexpr = kinds(N)
-    epochs = epoch + gl.zeros_like(address).to(gl.int32)
-    raw = gl.inline_asm_elementwise(asm, how, [address, last, epochs], kind if N > 1 else gl.int32, False, 8)
-    return as_floats(raw if N > 1 else (raw,), N)
+    return raw if N > 1 else (raw,)
 
 
 @gluon.jit
 def poll_shares(address, stride, count, epoch, N: gl.constexpr):
-    """N tensors of values, then N of log-sum-exps, from splits ``stride`` bytes apart; 0 and -inf beyond ``count``."""
+    """Four values of each of N splits ``stride`` bytes apart, then N log-sum-exps; 0 and -inf beyond ``count``."""
     asm: gl.constexpr = shares_asm(N)
-    how: gl.constexpr = regs("=r", 16 * N) + "," + regs("l", 8) + "," + regs("r", 24)
-    kind: gl.constexpr = kinds(2 * N)
-    zero = gl.zeros_like(address).to(gl.int32)
-    raw = gl.inline_asm_elementwise(asm, how, [address, zero + stride, zero + count, zero + epoch], kind, False, 8)
-    return as_floats(raw, 2 * N)
+    how: gl.constexpr = regs("=r", 5 * N) + ",l,r,r,r"
+    kind: gl.constexpr = kinds(5 * N)
+    return as_floats(gl.inline_asm_elementwise(asm, how, [address, stride, count, epoch], kind, False, 1), 5 * N)
 
 
 @gluon.jit
 def put_share(address, values, lse, epoch, THREADS: gl.constexpr):
-    """Store ``values``, eight a thread, with ``lse``: what ``poll_shares`` reads."""
+    """Store four ``values`` a thread with ``lse``: what ``poll_shares`` reads."""
     asm: gl.constexpr = put_share_asm(THREADS)
-    how: gl.constexpr = regs("=r", 8) + "," + regs("l", 8) + "," + regs("f", 8) + "," + regs("r", 16)
-    zero = gl.zeros_like(address).to(gl.int32)
-    bits = lse.to(gl.int32, bitcast=True)
-    gl.inline_asm_elementwise(asm, how, [address, values, zero + bits, zero + epoch], gl.int32, False, 8)
-
-
-@gluon.jit
-def prefetch(address):
-    """Ask for the lines at ``address`` (i64) to be brought into L2."""
-    asm: gl.constexpr = prefetch_asm()
-    gl.inline_asm_elementwise(asm, "=r,l", [address], gl.int32, False, 1)
+    arguments = (address,) + values + (lse, epoch)
+    gl.inline_asm_elementwise(asm, "=r,l,f,f,f,f,f,r", arguments, gl.int32, False, 1)
 
 
 @gluon.jit
