@@ -13,7 +13,7 @@ from __future__ import annotations
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from nanoeuler.ops.gpu.kernels.decode_exchange import poll_shares, poll_vector, put_share, regs
+from nanoeuler.ops.gpu.kernels.decode_exchange import floats, poll_shares, poll_vector, put_share, regs
 from nanoeuler.ops.gpu.kernels.decode_ring import CLOBBER, MERGE, SPREAD
 
 LOG2_E: gl.constexpr = gl.constexpr(1.4426950408889634)
@@ -101,7 +101,7 @@ def gathered(i, BD: gl.constexpr):
     """Of the eight warps: numbers 4 i ... 4 i + 3 each; the largest logits; the sums."""
     asm: gl.constexpr = gathered_asm(BD)
     how: gl.constexpr = regs("=f", 48) + ",r" + CLOBBER
-    kind: gl.constexpr = (gl.float32,) * 48
+    kind: gl.constexpr = floats(48)
     return gl.inline_asm_elementwise(asm, how, [i], kind, False, 1)
 
 

@@ -46,6 +46,11 @@ def kinds(count):
 
 
 @gluon.constexpr_function
+def floats(count):
+    return (gl.float32,) * int(count)
+
+
+@gluon.constexpr_function
 def vector_asm(N, STRIDE):
     """N words, STRIDE bytes apart; the last one's address is given apart, for it must not reach beyond the end."""
     N, STRIDE = int(N), int(STRIDE)

@@ -28,7 +28,7 @@ from __future__ import annotations
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from nanoeuler.ops.gpu.kernels.decode_exchange import ASK, kinds, regs
+from nanoeuler.ops.gpu.kernels.decode_exchange import ASK, floats, kinds, regs
 
 # What lies where in shared memory, in bytes, before the slots.
 BARRIERS, STATS, MOST, PARTS, SPREAD, MERGE, VECTOR = 0, 128, 256, 384, 5504, 7040, 11264
@@ -376,5 +376,5 @@ def multiply_and_sum(i, flip, vector, tiles, a, b, N: gl.constexpr, R: gl.conste
     asm: gl.constexpr = multiply_asm(N, R, BITS, True)
     COUNT: gl.constexpr = N * ((R + 7) // 8) * (4 if BITS == 16 else 3)
     how: gl.constexpr = regs("=f", 3) + "," + regs("r", 2 + 4 * N + COUNT) + ",f,f" + CLOBBER
-    kind: gl.constexpr = (gl.float32, gl.float32, gl.float32)
+    kind: gl.constexpr = floats(3)
     return gl.inline_asm_elementwise(asm, how, (i, flip) + vector + tiles + (a, b), kind, False, 1)
