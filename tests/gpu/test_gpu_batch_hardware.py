@@ -7,10 +7,12 @@ pytest.importorskip("triton")
 
 from sampling_cases import device_choices, host_choices, logits, settings
 
+from nanoeuler.inference.generator import Generator
 from nanoeuler.inference.sampling import SamplingConfig, sample_next, uniform
 from nanoeuler.model.config import GPTConfig
 from nanoeuler.model.gpt import GPT
 from nanoeuler.ops.gpu.decode import GpuDecoder
+from nanoeuler.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.gpu
 V = 50257
@@ -73,3 +75,23 @@ def test_draws_are_the_hosts_choices_after_the_same_texts(decoder, n, cut):
         want = [sample_next(row, [], c, uniform(c.seed, 7, 3 + turn)) for row, c in zip(rows, configs)]
         assert ids.tolist() == want, turn
         last = want
+
+
+def test_a_generators_texts_are_the_same_whoever_chooses(decoder, monkeypatch):
+    """Texts of several lengths that come and go in four slots: chosen on the device, and with its draws taken away."""
+    texts = []
+    for draw in (GpuDecoder.draw, lambda *args: None):
+        monkeypatch.setattr(GpuDecoder, "draw", draw)
+        generator = Generator(decoder.model, Tokenizer.gpt2())
+        prompts = ["Once upon a time there was", "One", "It was a dark and stormy night; the rain fell in torrents"]
+        settings = {
+            "max_new_tokens": 24,
+            "num_samples": 3,
+            "batch_size": 4,
+            "temperature": 0.9,
+            "top_k": 200,
+            "seed": 5,
+        }
+        texts.append([text.tokens for text in generator.generate(prompts, **settings)])
+        assert isinstance(generator.open_decoder(1, 64), GpuDecoder)
+    assert texts[0] == texts[1] and len(texts[0]) == 9

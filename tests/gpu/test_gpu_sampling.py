@@ -13,10 +13,13 @@ from nanoeuler.ops.gpu.kernels import sampling as smp
 
 CASES = [
     (("plain", "greedy"), 24, 3),
-    (("plain", "top_k"), 8, 1),
-    (("plain", "top_p", "greedy"), 9, 1),
-    (("plain", "top_k", "top_p", "both", "greedy"), 10, 1),
+    (("plain", "top_k"), 6, 1),
+    (("plain", "top_p", "greedy"), 6, 1),
+    (("plain", "top_k", "top_p", "both", "greedy"), 8, 1),
 ]
+
+# float32 overflow and 0 * infinity happen in what is masked out
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 
 @pytest.fixture(autouse=True)
@@ -39,12 +42,12 @@ def test_ids_equal_the_hosts(kinds, n, turns):
 @pytest.mark.parametrize("cut", [{"top_p": 0.3}, {"top_k": 2}])
 def test_equal_logits_are_taken_from_the_lowest_id_on(cut):
     """Probabilities of exactly a tenth each; 0.3 of the mass are three of them, though their sum is a hair less."""
-    x = np.zeros((6, 70), np.float32)
+    x = np.zeros((3, 70), np.float32)
     x[:, 10:] = -1e30
     x[:, 0] = -0.0
-    configs = [SamplingConfig(temperature=1, seed=i, **cut) for i in range(6)]
-    got = device_choices(interpreted_engine(), x, configs, [0] * 6, [0] * 6, 70)
-    np.testing.assert_array_equal(got, host_choices(x, configs, [0] * 6, [0] * 6, 70))
+    configs = [SamplingConfig(temperature=1, seed=i, **cut) for i in range(3)]
+    got = device_choices(interpreted_engine(), x, configs, [0] * 3, [0] * 3, 70)
+    np.testing.assert_array_equal(got, host_choices(x, configs, [0] * 3, [0] * 3, 70))
     assert set(got.ravel()) <= set(range(cut.get("top_k", 3)))
 
 

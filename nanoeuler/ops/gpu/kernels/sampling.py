@@ -154,16 +154,17 @@ def settle(prefix, below, target, shift, floor):
 
 @triton.jit
 def narrow_kernel(
-    prefixes, sums, best, mass, kept_mass, counts, cut, logits, settings, choice, n_valid, stride, R, run,
+    prefixes, sums, best, mass, kept_mass, counts, cut, logits, settings, choice, n_valid, stride, R, number,
     MASS: tl.constexpr, AGAIN: tl.constexpr, BLOCKS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Run number ``run`` towards a row's threshold: settle the last run's four bits, count for the next ones.
+    """A run towards a row's threshold: settle the last run's four bits, count for the next ones.
 
     MASS: for top-p, else for top-k. AGAIN: after top-k, whose cut is a floor and whose mass the whole. The last run
-    (number 8) only settles. ``prefixes`` (2, R) fp64 (whole numbers), read from one and written to the other by turns;
-    ``sums`` (2, R, BLOCKS, 16) fp64 likewise.
+    only settles. ``number`` of the first run is 1, so that none is 0, for which Triton would compile another kernel.
+    ``prefixes`` (2, R) fp64 (whole numbers), read from one and written to the other by turns; ``sums`` (2, R, BLOCKS,
+    16) fp64 likewise.
     """
-    row, block = tl.program_id(0), tl.program_id(1)
+    row, block, run = tl.program_id(0), tl.program_id(1), number - 1
     inverse = tl.load(settings + row)
     top, masses = whole_row(best, mass, row, inverse, BLOCKS, WIDTH)
     floor = tl.full((), 0, tl.int64)
@@ -359,8 +360,8 @@ def sample(
         calls += [
             launch(
                 narrow_kernel, (rows, blocks if run < RUNS else 1), 2, prefixes=s["prefixes"], sums=s["sums"],
-                kept_mass=old["mass"], counts=old["counts"], cut=s["cut"] if again else None, choice=choice, run=run,
-                MASS=mass, AGAIN=again, **common, **block, **seen, **first,
+                kept_mass=old["mass"], counts=old["counts"], cut=s["cut"] if again else None, choice=choice,
+                number=run + 1, MASS=mass, AGAIN=again, **common, **block, **seen, **first,
             )
             for run in range(RUNS + 1)
         ]  # fmt: skip
