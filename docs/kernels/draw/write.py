@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from draw import machine, measured, products, rows
+from draw import machine, measured, products, rows, writing
 from draw.picture import Picture
 
 FOLDER = Path(__file__).parents[1] / "drawings"
@@ -26,6 +26,7 @@ PICTURES: dict[str, Callable[[], Picture]] = {
         *(products.matmul_tile, products.matmul_order, products.matmul_pipeline, products.matmul_stream),
         *(rows.softmax_passes, rows.warp_sum, rows.column_sums),
         *(rows.attention_tiles, rows.attention_flow, rows.attention_backward, products.classifier),
+        writing.decode_layer,
     )
 }
 PICTURES |= {
