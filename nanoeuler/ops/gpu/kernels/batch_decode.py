@@ -195,13 +195,13 @@ def cached_attention_kernel(
     own = head * D + d
     if EARLY:
         if AHEAD:
-            if (slot >= 0) & (position < T):  # noqa: SIM102 (AHEAD is known when compiling)
-                some = tl.cdiv(tl.cdiv(position, SPLITS), TILE) * TILE
-                old = cache + ((slot.to(tl.int64) * layers + layer) * 2 * H + head) * T * D
-                for first in range(split * some, tl.minimum(split * some + some, position), TILE):
-                    line = tl.minimum(first + t, position) * D
-                    prefetch(old + line)
-                    prefetch(old + H * T * D + line)
+            held = tl.where((slot >= 0) & (position < T), position, 0)
+            some = tl.cdiv(tl.cdiv(held, SPLITS), TILE) * TILE
+            old = cache + ((slot.to(tl.int64) * layers + layer) * 2 * H + head) * T * D
+            for first in range(split * some, tl.minimum(split * some + some, held), TILE):
+                line = tl.minimum(first + t, held) * D
+                prefetch(old + line)
+                prefetch(old + H * T * D + line)
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
     q = added_up(qkv, bias, row, own, real, R, 3 * C, SHARES) * scale
