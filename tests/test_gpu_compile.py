@@ -17,6 +17,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.experimental.gluon._runtime import GluonASTSource
 
+from nanoeuler.ops.gpu.batch_decode import CUTS
 from nanoeuler.ops.gpu.kernels import attention as att
 from nanoeuler.ops.gpu.kernels import batch_decode as bat
 from nanoeuler.ops.gpu.kernels import classifier as cls
@@ -137,11 +138,12 @@ def batched(target: Target) -> Iterator[Launch]:
     x, h, places, c = fp32(R, C), bf16(R, C), i32(R), bf16(C)
     yield from bat.embed_norm(x, h, bf16(V, C), bf16(T, C), places, places, c, c, R, early, target=target)
     yield from bat.add_norm(x, h, fp32(6, R, C), c, c, c, R, early, target=target)
-    cut = bat.Cut(32, 64, 1, 4, 3)
-    yield from bat.row_product(
-        bf16(R, 4 * C), h, bf16(C, 4 * C), bf16(4 * C), True, cut=cut, early=early, target=target
-    )
-    yield from bat.row_product(fp32(R, 50304), h, bf16(V, C), w_t=True, columns=V, cut=cut, target=target)
+    up, bias, cut = bf16(C, 4 * C), bf16(4 * C), CUTS.fc
+    for rows in (16, 64, 128):  # by other instructions, and the last one within what memory there is
+        a = bf16(rows, C)
+        yield from bat.row_product(bf16(rows, 4 * C), a, up, bias, True, cut=cut, early=early, target=target)
+    logits = fp32(R, 50304)
+    yield from bat.row_product(logits, h, bf16(V, C), w_t=True, columns=V, cut=CUTS.head, early=early, target=target)
     for n, splits in ((R, 1), (4, 16)):
         qkv, bias = (bf16(R, 3 * C), None) if splits == 1 else (fp32(3, R, 3 * C), bf16(3 * C))
         arrays = (h, qkv, bf16(R, 12, 2, H, T, C // H), fp32(n, H, splits, C // H + 2), i32(n, H), places, places)

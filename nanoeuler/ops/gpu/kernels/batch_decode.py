@@ -37,14 +37,14 @@ product 53, two norms 51; the head 33. ``docs/performance-log.md`` has what was 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import triton
 import triton.language as tl
 
 from nanoeuler.ops.gpu.kernels.activation import gelu
 from nanoeuler.ops.gpu.kernels.layernorm import EPS
-from nanoeuler.ops.gpu.kernels.spec import Array, Launch, Target, cdiv, launch, power_of_2
+from nanoeuler.ops.gpu.kernels.spec import DTYPES, Array, Launch, Target, cdiv, launch, power_of_2
 
 LEAST = tl.constexpr(-1.0e30)  # in the place of -infinity, whose differences are no numbers
 MOST_SPLITS = 16
@@ -279,6 +279,18 @@ def row_block(rows: int) -> int:
     return min(128, max(16, power_of_2(rows)))
 
 
+def fitting(cut: Cut, bm: int, item_bytes: int, target: Target) -> Cut:
+    """``cut`` with fewer stages, then less of K at a time, until its tiles fit into the target's shared memory.
+
+    >>> fitting(Cut(32, 256, 1, 4, 3), 64, 2, Target(90)), fitting(Cut(32, 256, 1, 4, 3), 128, 2, Target(89))
+    (Cut(bn=32, bk=256, splits=1, warps=4, stages=3), Cut(bn=32, bk=128, splits=1, warps=4, stages=2))
+    """
+    room = target.shared_memory - (8 << 10)
+    while (bm + cut.bn) * cut.bk * item_bytes * cut.stages > room and cut.bk > 16:
+        cut = replace(cut, stages=cut.stages - 1) if cut.stages > 2 else replace(cut, bk=cut.bk // 2)
+    return cut
+
+
 def row_product(
     out: Array, a: Array, w: Array, bias: Array | None = None, gelu: bool = False, w_t: bool = False,
     cut: Cut = Cut(), columns: int | None = None, early: bool = False, *, target: Target,
@@ -286,13 +298,14 @@ def row_product(
     """``out = gelu(a w + bias)``: a (R, K); out (R, N), or with ``cut.splits`` shares (splits, R, N) fp32, bare."""
     R, K = a.shape
     N = columns or out.shape[-1]
-    bm, bk = row_block(R), min(cut.bk, max(16, power_of_2(K)))
+    bm = row_block(R)
+    cut = fitting(replace(cut, bk=min(cut.bk, max(16, power_of_2(K)))), bm, DTYPES[a.dtype], target)
     assert R % bm == 0 and (cut.splits == 1 or (bias is None and not gelu))
     return [
         launch(
             row_product_kernel, (cdiv(N, cut.bn), cut.splits, R // bm), cut.warps, cut.stages, out=out, a=a, w=w,
             bias=bias, R=R, N=N, K=K, w_stride=w.shape[1], out_stride=out.shape[-1], W_T=w_t, GELU=gelu,
-            SPLITS=cut.splits, BM=bm, BN=cut.bn, BK=bk, EVEN=K % bk == 0, FULL=N % cut.bn == 0, EARLY=early,
+            SPLITS=cut.splits, BM=bm, BN=cut.bn, BK=cut.bk, EVEN=K % cut.bk == 0, FULL=N % cut.bn == 0, EARLY=early,
         )
     ]  # fmt: skip
 
@@ -348,11 +361,14 @@ def cached_attention(
     With ``bias`` (3C,) qkv is (shares, R, 3C) fp32, to be added up with it.
     """
     _, layers, _, H, T, D = cache.shape
+    width = max(16, power_of_2(D))
+    while 2 * tile * width * DTYPES[cache.dtype] * stages > target.shared_memory // 2 and stages > 1:
+        stages -= 1
     return [
         launch(
             cached_attention_kernel, (rows, H, splits), warps, out=out, qkv=qkv, bias=bias, cache=cache, parts=parts,
             tickets=tickets, positions=positions, slots=slots, R=qkv.shape[-2], T=T, layers=layers, layer=layer,
-            scale=D**-0.5 * 1.4426950408889634, H=H, D=D, BD=max(16, power_of_2(D)),
+            scale=D**-0.5 * 1.4426950408889634, H=H, D=D, BD=width,
             SHARES=0 if bias is None else qkv.shape[0], SPLITS=splits, TILE=tile, STAGES=stages, AHEAD=ahead,
             EARLY=early,
         )
