@@ -19,7 +19,7 @@ from nanoeuler.inference.quantize import GROUP, Int8Weights, is_quantized, quant
 from nanoeuler.model.config import GPTConfig
 from nanoeuler.model.gpt import GPT
 from nanoeuler.ops.cpu import simd_rows
-from nanoeuler.ops.cpu.decode import padded, product, round_rows
+from nanoeuler.ops.cpu.decode import product, round_rows
 from nanoeuler.ops.cpu.packing import BF16, INT8, pack_bf16, pack_int8, packed_bytes, unpack_output
 
 SHAPES = [(1, 1, 1), (1, 33, 100), (5, 64, 32), (6, 100, 257), (9, 320, 33), (1, 768, 96)]  # n, K, O
@@ -51,10 +51,11 @@ def multiply(kind: int, x: np.ndarray, w: np.ndarray, head: bool) -> tuple[np.nd
         q, scale = quantize_matrix(stored, axis)
         groups = (1, scale.shape[1]) if head else (O, 1)
         pack_int8(packed, q.reshape(-1), scale.reshape(-1), K, O, *strides, *groups)
-    out, groups8 = np.full((n, padded.py_func(O)), np.nan, np.float32), -(-K // GROUP)
+    ldo, groups8 = -(-O // simd_rows.PANEL) * simd_rows.PANEL, -(-K // GROUP)
+    out = np.full((n, ldo), np.nan, np.float32)
     q8 = np.empty(n * groups8 * GROUP, np.int8)
     sx, ox = np.empty(n * groups8, np.float32), np.empty(n * groups8, np.int32)
-    call_product(kind, packed, 0, out.reshape(-1), padded.py_func(O), n, K, O, x.reshape(-1), K, q8, sx, ox)
+    call_product(kind, packed, 0, out.reshape(-1), ldo, n, K, O, x.reshape(-1), K, q8, sx, ox)
     rows = np.empty((O, K), np.float32)
     call_unpack(rows, kind, packed, K)
     unpacked = rows.T

@@ -5,23 +5,29 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from nanoeuler.ops.cpu.options import ORDERED
+from nanoeuler.ops.cpu.parallel import fork
+from nanoeuler.ops.cpu.parts import part
 from nanoeuler.ops.cpu.simd_rows import COLUMNS, columns
 
 ROWS = 4096
 
 
-@njit(parallel=True, **ORDERED)
+@part()
+def read_of_thread(t, data, one, each):  # type: ignore[no-untyped-def]
+    """Thread t's ``each`` floats of :func:`read_all`."""
+    out, block = np.empty(COLUMNS, np.float32), ROWS * COLUMNS
+    for i in range(each // block):
+        place = data.ctypes.data + 4 * (t * each + i * block)
+        columns(ROWS, one.ctypes.data, place, 4 * COLUMNS, out.ctypes.data, 0)
+
+
+@njit(**ORDERED)
 def read_all(data, threads):  # type: ignore[no-untyped-def]
     """Read ``data`` (n,) float32, a part of it in each thread, as decoding reads its weights."""
-    each, one, block = data.shape[0] // threads, np.ones(ROWS, np.float32), ROWS * COLUMNS
-    for thread in prange(threads):
-        begin, out = np.int64(thread) * each, np.empty(COLUMNS, np.float32)
-        for i in range(each // block):
-            place = data.ctypes.data + 4 * (begin + i * block)
-            columns(ROWS, one.ctypes.data, place, 4 * COLUMNS, out.ctypes.data, 0)
+    fork(read_of_thread, threads, (data, np.ones(ROWS, np.float32), data.shape[0] // threads))
 
 
 def read_bandwidth(threads: int, size: int = 1 << 29) -> float:

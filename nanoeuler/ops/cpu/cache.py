@@ -11,9 +11,11 @@ Bytes: keys and values up to the query's position once, 8 C each. Work is split 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
-from nanoeuler.ops.cpu.options import ORDERED, ORDERED_PART
+from nanoeuler.ops.cpu.options import ORDERED
+from nanoeuler.ops.cpu.parallel import fork
+from nanoeuler.ops.cpu.parts import part
 from nanoeuler.ops.cpu.simd import VL, exp, widest_vectors
 from nanoeuler.ops.cpu.simd_rows import COLUMNS, NV, PANEL, WIDE, columns, columns1, columns2, fma, wide_columns
 
@@ -33,7 +35,7 @@ def copy_cache(keys: np.ndarray, values: np.ndarray, src: int, dst: int, length:
     values[dst, :, :length] = values[src, :, :length]
 
 
-@njit("void(f4[::1], i8, f4[::1], i8, f4[::1], i8, i8, i8, i8, b1)", **ORDERED_PART)
+@part("void(f4[::1], i8, f4[::1], i8, f4[::1], i8, i8, i8, i8, b1)")
 def sum_rows(out, o0, x, x0, w, w0, ldw, n, width, add):  # type: ignore[no-untyped-def]
     """``out[o0 + c] (+)= sum over k < n of x[x0 + k] * w[w0 + k*ldw + c]`` for c < width, in the order of k."""
     more = 1 if add else 0
@@ -55,7 +57,7 @@ def sum_rows(out, o0, x, x0, w, w0, ldw, n, width, add):  # type: ignore[no-unty
         out[o0 + j] = out[o0 + j] + total if add else total
 
 
-@njit("void(f4[::1], i8, f4[::1], i8, f4[::1], i8, f4[::1], i8, i8, i8, f4[::1])", **ORDERED_PART)
+@part("void(f4[::1], i8, f4[::1], i8, f4[::1], i8, f4[::1], i8, i8, i8, f4[::1])")
 def attend_row(out, o0, q, q0, keys, k0, values, v0, n, D, work):  # type: ignore[no-untyped-def]
     """``out[o0:+D]``: one query's mean of the first ``n`` values. ``work``: D + n floats, n rounded up to KEYS."""
     widest_vectors()
@@ -79,7 +81,7 @@ def attend_row(out, o0, q, q0, keys, k0, values, v0, n, D, work):  # type: ignor
         out[o0 + d] *= share
 
 
-@njit("void(f4[::1], f4[::1], f4[::1], i4[::1], i4[::1], i8, i8, i8, i8, i8, i8)", **ORDERED_PART)
+@part("void(f4[::1], f4[::1], f4[::1], i4[::1], i4[::1], i8, i8, i8, i8, i8, i8)")
 def write_heads(keys, values, qkv, slots, positions, ld, C, H, context, h0, h1):  # type: ignore[no-untyped-def]
     """Keys and values of heads h0..h1 of all rows of ``qkv`` (N, stride ``ld``) into one layer's cache.
 
@@ -98,7 +100,7 @@ def write_heads(keys, values, qkv, slots, positions, ld, C, H, context, h0, h1):
                 values[v_at + d] = qkv[at + C + d]
 
 
-@njit("void(f4[::1], f4[::1], i8, f4[::1], f4[::1], i4[::1], i4[::1], i8, i8, i8, i8, f4[::1])", **ORDERED_PART)
+@part("void(f4[::1], f4[::1], i8, f4[::1], f4[::1], i4[::1], i4[::1], i8, i8, i8, i8, f4[::1])")
 def attend_pair(out, qkv, ld, keys, values, slots, positions, C, H, context, pair, work):  # type: ignore[no-untyped-def]
     """One query's (row ``pair // H``) attention with one head, into ``out`` (N, C)."""
     D, r, h = C // H, pair // H, pair % H
@@ -106,22 +108,29 @@ def attend_pair(out, qkv, ld, keys, values, slots, positions, C, H, context, pai
     attend_row(out, r * C + h * D, qkv, r * ld + h * D, keys, at, values, at, np.int64(positions[r]) + 1, D, work)
 
 
-@njit(parallel=True, **ORDERED)
+@part()
+def write_of_thread(t, keys, values, qkv, slots, positions, C, H, context, threads):  # type: ignore[no-untyped-def]
+    """Thread t's heads of :func:`write_cache`."""
+    h0, h1 = t * H // threads, (t + 1) * H // threads
+    write_heads(keys, values, qkv, slots, positions, 3 * C, C, H, context, h0, h1)
+
+
+@njit(**ORDERED)
 def write_cache(keys, values, qkv, slots, positions, C, H, context, threads):  # type: ignore[no-untyped-def]
     """Flat buffers; qkv (N, 3C)."""
-    for thread in prange(threads):
-        t = np.int64(thread)
-        write_heads(
-            keys, values, qkv, slots, positions, 3 * C, C, H, context, t * H // threads, (t + 1) * H // threads
-        )  # fmt: skip
+    fork(write_of_thread, threads, (keys, values, qkv, slots, positions, C, H, context, threads))
 
 
-@njit(parallel=True, **ORDERED)
+@part()
+def attend_of_thread(t, out, qkv, keys, values, slots, positions, C, H, context, work, threads):  # type: ignore[no-untyped-def]
+    """Thread t's pairs of query and head of :func:`attention_cached`."""
+    pairs, size = slots.shape[0] * H, work.shape[0] // threads
+    mine = work[t * size : (t + 1) * size]
+    for pair in range(t * pairs // threads, (t + 1) * pairs // threads):
+        attend_pair(out, qkv, 3 * C, keys, values, slots, positions, C, H, context, pair, mine)
+
+
+@njit(**ORDERED)
 def attention_cached(out, qkv, keys, values, slots, positions, C, H, context, work, threads):  # type: ignore[no-untyped-def]
     """Flat buffers; out (N, C), qkv (N, 3C)."""
-    pairs, size = slots.shape[0] * H, work.shape[0] // threads
-    for thread in prange(threads):
-        t = np.int64(thread)
-        mine = work[t * size : (t + 1) * size]
-        for pair in range(t * pairs // threads, (t + 1) * pairs // threads):
-            attend_pair(out, qkv, 3 * C, keys, values, slots, positions, C, H, context, pair, mine)
+    fork(attend_of_thread, threads, (out, qkv, keys, values, slots, positions, C, H, context, work, threads))

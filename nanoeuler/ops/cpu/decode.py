@@ -18,13 +18,15 @@ attention are the very same functions. So float32 gives the same bits as the bat
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from nanoeuler.ops.cpu.cache import attend_pair, sum_rows, write_heads
 from nanoeuler.ops.cpu.gemm import KC, epilogue
 from nanoeuler.ops.cpu.layernorm import norm_row
-from nanoeuler.ops.cpu.options import BIAS, BIAS_GELU, ORDERED, ORDERED_PART
+from nanoeuler.ops.cpu.options import BIAS, BIAS_GELU, ORDERED
 from nanoeuler.ops.cpu.packing import BF16, FLOAT32, GROUP_BYTES, INT8, unpack_output
+from nanoeuler.ops.cpu.parallel import fork
+from nanoeuler.ops.cpu.parts import part
 from nanoeuler.ops.cpu.rows import dot_rows
 from nanoeuler.ops.cpu.simd import VL
 from nanoeuler.ops.cpu.simd_rows import (
@@ -42,7 +44,6 @@ from nanoeuler.ops.cpu.simd_rows import (
     stand_alone,
 )
 
-PART = ORDERED_PART
 WEIGHTS = "Tuple((i8, f4[::1], u1[::1], i8[:, ::1]))"  # kind, floats, packed, offsets
 CACHE = "Tuple((f4[::1], f4[::1], i4[::1], i4[::1]))"  # keys, values, slots, positions
 SHARED = "UniTuple(f4[::1], 5)"  # residual, qkv, attention, hidden, spare
@@ -53,7 +54,7 @@ LN1_W, LN1_B, QKV_W, QKV_B, PROJ_W, PROJ_B, LN2_W, LN2_B, FC_W, FC_B, OUT_W, OUT
 LNF_W, LNF_B, WTE, WPE = range(4)
 
 
-@njit("void(f4[::1], i8, i8, i8, i1[::1], f4[::1], i4[::1])", **PART)
+@part("void(f4[::1], i8, i8, i8, i1[::1], f4[::1], i4[::1])")
 def round_rows(x, ldx, n, K, q, scales, offsets):  # type: ignore[no-untyped-def]
     """Rows of x (n, K) in 8 bits, each GROUP with its scale; ``offsets``: -128 times the sum of each group."""
     groups = (K + GROUP - 1) // GROUP
@@ -76,13 +77,13 @@ def round_rows(x, ldx, n, K, q, scales, offsets):  # type: ignore[no-untyped-def
             offsets[r * groups + g] = -128 * total
 
 
-@njit("i8(i8)", **PART)
+@part("i8(i8)")
 def padded(n):  # type: ignore[no-untyped-def]
     """The stride of rows of n outputs: packed weights give whole panels."""
     return (n + PANEL - 1) // PANEL * PANEL
 
 
-@njit("void(i8, f4[::1], u1[::1], i8, f4[::1], i8, i8, i8, i8, f4[::1], i8, i1[::1], f4[::1], i4[::1], i8, i8)", **PART)
+@part("void(i8, f4[::1], u1[::1], i8, f4[::1], i8, i8, i8, i8, f4[::1], i8, i1[::1], f4[::1], i4[::1], i8, i8)")
 def product(kind, floats, packed, at, out, ldo, n, K, O, x, ldx, q, scales, offsets, c0, c1):  # type: ignore[no-untyped-def]  # noqa: E741
     """``out[r, c] = x[r] . W[:, c]`` for columns c0 (whose panel begins there) to c1, and n rows."""
     stand_alone()
@@ -119,7 +120,7 @@ def product(kind, floats, packed, at, out, ldo, n, K, O, x, ldx, q, scales, offs
             r += rows
 
 
-@njit("UniTuple(i8, 2)(i8, i8, i8, i8)", **PART)
+@part("UniTuple(i8, 2)(i8, i8, i8, i8)")
 def share(kind, O, t, threads):  # type: ignore[no-untyped-def]  # noqa: E741
     """The columns of thread ``t``: whole panels."""
     unit = COLUMNS if kind == FLOAT32 else PANEL
@@ -127,7 +128,7 @@ def share(kind, O, t, threads):  # type: ignore[no-untyped-def]  # noqa: E741
     return min(O, t * units // threads * unit), min(O, (t + 1) * units // threads * unit)
 
 
-@njit(f"void({WEIGHTS}, i8, i8, f4[::1], i8, i8, {PRIVATE})", **PART)
+@part(f"void({WEIGHTS}, i8, i8, f4[::1], i8, i8, {PRIVATE})")
 def norm_rows(weights, layer, which, x, n, C, mine):  # type: ignore[no-untyped-def]
     """Layer norm ``which`` of rows x (n, C) into a thread's own memory, ready for a product."""
     kind, floats, _, offsets = weights
@@ -139,7 +140,7 @@ def norm_rows(weights, layer, which, x, n, C, mine):  # type: ignore[no-untyped-
         round_rows(rows, C, n, C, q, scales, sums)
 
 
-@njit(f"void({WEIGHTS}, i8, i8, i8, i8, {SHARED}, {PRIVATE}, i8, i8)", **PART)
+@part(f"void({WEIGHTS}, i8, i8, i8, i8, {SHARED}, {PRIVATE}, i8, i8)")
 def linear(weights, layer, which, n, C, shared, mine, t, threads):  # type: ignore[no-untyped-def]
     """A thread's columns of one of a layer's four products, with the norm before it or the residual sum after it."""
     kind, floats, packed, offsets = weights
@@ -172,7 +173,7 @@ def linear(weights, layer, which, n, C, shared, mine, t, threads):  # type: igno
                 total[c] += step[c]
 
 
-@njit(f"void(i8, f4[::1], f4[::1], {CACHE}, i8[::1], i8, f4[::1], i8, i8)", **PART)
+@part(f"void(i8, f4[::1], f4[::1], {CACHE}, i8[::1], i8, f4[::1], i8, i8)")
 def attend_heads(layer, qkv, out, cache, sizes, n, scores, t, threads):  # type: ignore[no-untyped-def]
     """A thread's heads: keys and values into the cache, then attention of all rows."""
     keys, values, slots, positions = cache
@@ -185,7 +186,7 @@ def attend_heads(layer, qkv, out, cache, sizes, n, scores, t, threads):  # type:
             attend_pair(out, qkv, ld, k, v, slots, positions, C, H, context, r * H + h, scores)
 
 
-@njit(f"void({WEIGHTS}, i8, f4[::1], f4[::1], i8, i8, i8, {PRIVATE}, i8, i8)", **PART)
+@part(f"void({WEIGHTS}, i8, f4[::1], f4[::1], i8, i8, i8, {PRIVATE}, i8, i8)")
 def head(weights, L, out, x, n, C, V, mine, t, threads):  # type: ignore[no-untyped-def]
     """A thread's logits of n rows, into ``out`` (n, V) of stride ``padded(V)``."""
     kind, floats, packed, offsets = weights
@@ -198,7 +199,7 @@ def head(weights, L, out, x, n, C, V, mine, t, threads):  # type: ignore[no-unty
         product(kind, floats, packed, offsets[L, WTE], out, padded(V), n, C, V, rows, C, q, scales, sums, c0, c1)
 
 
-@njit(f"void({WEIGHTS}, i8[::1], i4[::1], i4[::1], f4[::1])", **PART)
+@part(f"void({WEIGHTS}, i8[::1], i4[::1], i4[::1], f4[::1])")
 def embed(weights, sizes, tokens, positions, x):  # type: ignore[no-untyped-def]
     """Token and position embedding: x (n, C)."""
     kind, floats, packed, offsets = weights
@@ -206,14 +207,15 @@ def embed(weights, sizes, tokens, positions, x):  # type: ignore[no-untyped-def]
     for r in range(tokens.shape[0]):
         row, token, wpe = x[r * C : (r + 1) * C], np.int64(tokens[r]), offsets[L, WPE] + np.int64(positions[r]) * C
         if kind == FLOAT32:
-            row[:] = floats[offsets[L, WTE] + token * C : offsets[L, WTE] + (token + 1) * C]
+            for c in range(C):  # row[:] = .. would compile a message about shapes for 3 s
+                row[c] = floats[offsets[L, WTE] + token * C + c]
         else:
             unpack_output(row, kind, packed, offsets[L, WTE], C, token)
         for c in range(C):
             row[c] += floats[wpe + c]
 
 
-@njit(f"{PRIVATE}({PRIVATE}, i8[::1], i8)", **PART)
+@part(f"{PRIVATE}({PRIVATE}, i8[::1], i8)")
 def own(private, sizes, t):  # type: ignore[no-untyped-def]
     """A thread's part of the private memory."""
     rows, q, scales, sums, scores = private
@@ -227,8 +229,8 @@ def own(private, sizes, t):  # type: ignore[no-untyped-def]
     )
 
 
-@njit(f"void(i8, {WEIGHTS}, i8[::1], i8, {CACHE}, {SHARED}, {PRIVATE}, f4[::1], i8, i8, i8)", **PART)
-def part(step, weights, sizes, n, cache, shared, private, out, n_logits, t, threads):  # type: ignore[no-untyped-def]
+@part(f"void(i8, i8, {WEIGHTS}, i8[::1], i8, {CACHE}, {SHARED}, {PRIVATE}, f4[::1], i8, i8)")
+def step_of_thread(t, step, weights, sizes, n, cache, shared, private, out, n_logits, threads):  # type: ignore[no-untyped-def]
     """What thread ``t`` does between two meetings of all threads."""
     C, L, mine = sizes[0], sizes[3], own(private, sizes, t)
     layer, which = step // 5, step % 5
@@ -241,7 +243,7 @@ def part(step, weights, sizes, n, cache, shared, private, out, n_logits, t, thre
         linear(weights, layer, np.int64(place), n, C, shared, mine, t, threads)
 
 
-@njit(parallel=True, **ORDERED)
+@njit(**ORDERED)
 def decode(weights, sizes, tokens, cache, shared, private, out, n_logits, threads):  # type: ignore[no-untyped-def]
     """Read ``tokens`` (n,) into the cache; ``out (n_logits, V)``, of stride ``padded(V)``, receives the logits after
     the last ``n_logits``.
@@ -253,5 +255,4 @@ def decode(weights, sizes, tokens, cache, shared, private, out, n_logits, thread
     embed(weights, sizes, tokens, cache[3], shared[0])
     n = np.int64(tokens.shape[0])
     for step in range(5 * sizes[3] + (1 if n_logits > 0 else 0)):
-        for thread in prange(threads):
-            part(step, weights, sizes, n, cache, shared, private, out, n_logits, np.int64(thread), threads)
+        fork(step_of_thread, threads, (step, weights, sizes, n, cache, shared, private, out, n_logits, threads))

@@ -7,14 +7,16 @@ so a row's bits do not depend on its neighbours. Work is split over the vocabula
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
-from nanoeuler.ops.cpu.options import ORDERED, ORDERED_PART
+from nanoeuler.ops.cpu.options import ORDERED
+from nanoeuler.ops.cpu.parallel import fork
+from nanoeuler.ops.cpu.parts import part
 from nanoeuler.ops.cpu.simd import VL
 from nanoeuler.ops.cpu.simd_rows import DOT_ROWS, dots, dots1, dots1_last, dots_last, fma
 
 
-@njit("void(f4[::1], i8, f4[::1], f4[::1], i8, i8, i8, i8, i8)", **ORDERED_PART)
+@part("void(f4[::1], i8, f4[::1], f4[::1], i8, i8, i8, i8, i8)")
 def dot_rows(out, ldo, x, w, w0, N, C, v0, v1):  # type: ignore[no-untyped-def]
     """``out[n, v] = x[n] . w[v]`` for v0 <= v < v1; x (N, C), rows of w from ``w0`` on, out with stride ``ldo``."""
     whole = C // VL
@@ -48,9 +50,13 @@ def dot_rows(out, ldo, x, w, w0, N, C, v0, v1):  # type: ignore[no-untyped-def]
                     out[(r + i) * ldo + v + j] += rest
 
 
-@njit(parallel=True, **ORDERED)
+@part()
+def logits_of_thread(t, out, x, wte, N, V, C, threads):  # type: ignore[no-untyped-def]
+    """Thread t's part of the vocabulary."""
+    dot_rows(out, V, x, wte, 0, N, C, t * V // threads, (t + 1) * V // threads)
+
+
+@njit(**ORDERED)
 def logits(out, x, wte, N, V, C, threads):  # type: ignore[no-untyped-def]
     """``out (N, V) = x (N, C) @ wte (V, C).T`` on flat buffers."""
-    for thread in prange(threads):
-        t = np.int64(thread)
-        dot_rows(out, V, x, wte, 0, N, C, t * V // threads, (t + 1) * V // threads)
+    fork(logits_of_thread, threads, (out, x, wte, N, V, C, threads))
