@@ -21,14 +21,14 @@ ROUNDING = 0.03  # as in test_gpu_decode_hardware.py
 
 @pytest.fixture(scope="module")
 def decoder():
-    return GpuDecoder(GPT(GPTConfig.preset("gpt2"), device="gpu"), n_slots=64)
+    return GpuDecoder(GPT(GPTConfig.preset("gpt2"), device="gpu"), n_slots=100)
 
 
 def whole(decoder, text):
     return decoder.model.logits(np.array([text], np.int32), last_only=True)[0]
 
 
-@pytest.mark.parametrize("n", [2, 3, 16, 33, 64])
+@pytest.mark.parametrize("n", [2, 3, 16, 33, 64, 100])
 def test_logits_of_texts_of_many_lengths(decoder, n):
     rng = np.random.default_rng(n)
     texts = [rng.integers(0, V, length).tolist() for length in rng.integers(1, 1023, n)]
