@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numba import njit
 
+import nanoeuler
 from nanoeuler.ops.cpu.options import KERNEL
 from nanoeuler.ops.cpu.parallel import fork
 from nanoeuler.ops.cpu.parts import fast_part, part
+
+PACKAGE = Path(nanoeuler.__file__).parent
 
 _START = """
 import os
@@ -50,6 +57,38 @@ def test_planning_compiles_nothing() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+_DROP = """
+import os
+os.environ["NANOEULER_WARMUP"] = "1"
+import numpy as np
+from nanoeuler.ops.cpu import CpuOps
+from nanoeuler.ops.cpu.dropout import dropout
+out = np.zeros(4, np.float32)
+dropout(out, np.ones(4, np.float32), np.uint32(0), np.uint32(0), np.float32(2))
+from nanoeuler.ops.cpu.warmup import is_cold
+print(out.tolist(), sum(dropout.stats.cache_hits.values()), is_cold("dropout", "dropout"))
+"""
+
+
+def test_an_edit_of_another_file_counts_for_a_kernel_in_the_cache(tmp_path: Path) -> None:
+    """``fork``, in parallel.py, calls for no index any more: the kernel of dropout.py has to notice."""
+    shutil.copytree(PACKAGE, tmp_path / "nanoeuler", ignore=shutil.ignore_patterns("__pycache__", "pretrained"))
+    env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+    python: dict[str, Any] = dict(capture_output=True, text=True, check=True, cwd=tmp_path, env=env)
+
+    def drop() -> str:
+        return str(subprocess.run([sys.executable, "-c", _DROP], **python).stdout.strip())
+
+    assert drop() == "[2.0, 2.0, 2.0, 2.0] 0 False"
+    assert drop() == "[2.0, 2.0, 2.0, 2.0] 1 False"
+    source = tmp_path / "nanoeuler" / "ops" / "cpu" / "parallel.py"
+    old, new = 'b.if_then(b.icmp_signed(">", n', 'b.if_then(b.icmp_signed("==", n'
+    assert old in source.read_text()
+    source.write_text(source.read_text().replace(old, new))
+    assert drop() == "[0.0, 0.0, 0.0, 0.0] 0 False"
+    assert drop() == "[0.0, 0.0, 0.0, 0.0] 1 False"
 
 
 @fast_part("i8(i8, f4)")

@@ -8,6 +8,10 @@ import os
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
-from nanoeuler.ops.cpu.engine import CpuOps
+from nanoeuler.ops.cpu.sources import stamp_kernels
+
+stamp_kernels()  # before any kernel is defined
+
+from nanoeuler.ops.cpu.engine import CpuOps  # noqa: E402
 
 __all__ = ["CpuOps"]

@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 from numba import njit
 
+from nanoeuler.ops.cpu.sources import DIGEST
+
 _CHILD = "NANOEULER_WARMUP"  # set in the second process, so that it does not start a third
 _running: list[subprocess.Popen[bytes]] = []  # kept, since Python complains of a child that is forgotten while it runs
 
@@ -26,9 +28,8 @@ def _beside_the_kernels():  # type: ignore[no-untyped-def]
 
 def is_cold(module: str = "attention", kernel: str = "attention_backward") -> bool:
     """Whether a kernel, the largest of training, still has to be compiled. (Importing it to ask would compile it.)"""
-    source = Path(__file__).with_name(f"{module}.py")
     cached = Path(_beside_the_kernels.stats.cache_path).glob(f"{module}.{kernel}-*.nbi")
-    return not any(file.stat().st_mtime >= source.stat().st_mtime for file in cached)
+    return not any(DIGEST in file.read_bytes() for file in cached)  # an index begins with its stamp
 
 
 def start() -> None:
