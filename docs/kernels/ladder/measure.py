@@ -87,7 +87,7 @@ def error(got: np.ndarray, want: np.ndarray) -> float:
 def measure(ops: Any, sets: list[Ladder], i: int) -> dict[str, Any]:
     """One rung: is it right, and how fast?"""
     from nanoeuler.ops.gpu.runtime.graph import Graph
-    from nanoeuler.ops.gpu.runtime.profile import profile
+    from nanoeuler.ops.gpu.runtime.profile import by_kernel, timeline
 
     ladder, rung = sets[0], sets[0].rungs[i]
     start(ops, [launch for each in sets for launch in each.rungs[i].launches], plan=True)
@@ -111,7 +111,7 @@ def measure(ops: Any, sets: list[Ladder], i: int) -> dict[str, Any]:
     us = statistics.median(times) / copies / len(sets) * 1e3
     result = {"title": rung.title, "us": us, "bytes": rung.bytes, "operations": rung.operations, "errors": errors}
     if len(rung.launches) > 1:
-        kernels = profile(ops.device, ops.runtime.launch, record, replays=3)
+        kernels = by_kernel(timeline(ops.device, ops.runtime.launch, record, replays=3))
         result["kernels"] = [[k.name, k.launches / len(sets), k.milliseconds / len(sets) * 1e3] for k in kernels]
     return result
 
