@@ -135,7 +135,7 @@ def decoding(target: Target) -> Iterator[Launch]:
 def batched(target: Target) -> Iterator[Launch]:
     """One token of each of 64 sequences, and the choice of the next by top-k and top-p."""
     R, early = 64, target.sm >= 90
-    x, h, places, c = fp32(R, C), bf16(R, C), i32(R), bf16(C)
+    x, h, qkv, places, c = fp32(R, C), bf16(R, C), bf16(R, 3 * C), i32(R), bf16(C)
     yield from bat.embed_norm(x, h, bf16(V, C), bf16(T, C), places, places, c, c, R, early, target=target)
     yield from bat.add_norm(x, h, fp32(6, R, C), c, c, c, R, early, target=target)
     up, bias, cut = bf16(C, 4 * C), bf16(4 * C), CUTS.fc
@@ -145,9 +145,8 @@ def batched(target: Target) -> Iterator[Launch]:
     logits = fp32(R, 50304)
     yield from bat.row_product(logits, h, bf16(V, C), w_t=True, columns=V, cut=CUTS.head, early=early, target=target)
     for n, splits in ((R, 1), (4, 16)):
-        qkv, bias = (bf16(R, 3 * C), None) if splits == 1 else (fp32(3, R, 3 * C), bf16(3 * C))
         arrays = (h, qkv, bf16(R, 12, 2, H, T, C // H), fp32(n, H, splits, C // H + 2), i32(n, H), places, places)
-        yield from bat.cached_attention(*arrays, 3, n, splits, early=early, bias=bias, ahead=early, target=target)
+        yield from bat.cached_attention(*arrays, 3, n, splits, early=early, target=target)
     scratch = {name: Shape(shape, dtype) for name, (shape, dtype) in smp.scratch_shapes(R, V).items()}
     arrays = (places, places, i32(64, R), fp32(R, 50304), Shape((2, R), "fp64"), i32(smp.CHOICES, R), scratch)
     yield from smp.sample(*arrays, R, V, V, True, True, target=target)

@@ -1,7 +1,5 @@
 """Decoding many sequences at once on a GPU, its kernels interpreted, against the reference engine."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -52,13 +50,13 @@ def error(got, want):
     return np.linalg.norm(got - want) / np.linalg.norm(want)
 
 
-def ready(gpu, n, splits=None, monkeypatch=None, cuts=CUTS):
+def ready(gpu, n, splits=None, monkeypatch=None, **options):
     """A decoder of n slots whose steps are cut as small tests need."""
     one = GpuDecoder(gpu, n, programs=1)
     if splits:
         monkeypatch.setattr("nanoeuler.ops.gpu.kernels.batch_decode.attention_splits", lambda *a: splits)
     size = 1 << (n - 1).bit_length()
-    one._rows[size] = Rows(one, size, cuts)
+    one._rows[size] = Rows(one, size, CUTS, **options)
     return one
 
 
@@ -66,8 +64,7 @@ def ready(gpu, n, splits=None, monkeypatch=None, cuts=CUTS):
 def test_rows_of_different_lengths_get_the_logits_of_their_whole_texts(monkeypatch, models, C, H, n, splits):
     """Head sizes 16, 64 and 20; rows that fill no tile, and two tiles of slots; caches within and over one share."""
     gpu, reference = models(C, H, layers=1 if n > 8 else 2)
-    cuts = CUTS if n != 2 else replace(CUTS, qkv=Cut(16, 16, 3))  # q, k, v in shares, added up where they are read
-    many = ready(gpu, n, splits, monkeypatch, cuts)
+    many = ready(gpu, n, splits, monkeypatch)
     texts = [list(ids([1, 14, 23][i % 3], seed=i)) for i in range(n)]
     for slot, text in enumerate(texts):
         many.prefill(slot, text) if slot < 3 else many.copy(slot % 3, slot)

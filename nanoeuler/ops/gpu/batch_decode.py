@@ -45,7 +45,6 @@ class Cuts:
     tile: int = 64  # positions at a time in attention
     attention_warps: int = 2
     attention_stages: int = 3
-    attention_ahead: bool = False  # asks for old keys and values before the new ones are there
     early: bool = True  # kernels begin while the one before them ends, where the GPU can
 
 
@@ -67,9 +66,7 @@ class Rows:
         self.rows = R = cdiv(self.n, bat.row_block(self.n)) * bat.row_block(self.n)
         self.places = ops.zeros((3, R), "i32")
         self.x, self.h = ops.zeros((R, C), "fp32"), ops.zeros((R, C))
-        cut = self.cuts.qkv.splits > 1
-        self.qkv = ops.zeros((self.cuts.qkv.splits, R, 3 * C), "fp32") if cut else ops.zeros((R, 3 * C))
-        self.attended, self.hidden = ops.zeros((R, C)), ops.zeros((R, 4 * C))
+        self.qkv, self.attended, self.hidden = ops.zeros((R, 3 * C)), ops.zeros((R, C)), ops.zeros((R, 4 * C))
         self.shares = ops.zeros((max(self.cuts.out.splits, self.cuts.back.splits), R, C), "fp32")
         self.stride = cdiv(c.vocab_size, 64) * 64
         self.logits = ops.zeros((R, self.stride), "fp32")
@@ -119,11 +116,9 @@ class Rows:
         )  # fmt: skip
         for i in range(d.config.n_layer):
             product(self.qkv, self.h, i, "attn.c_attn", cuts.qkv)
-            bias = p[f"h.{i}.attn.c_attn.bias"] if self.qkv.ndim == 3 else None
             calls += bat.cached_attention(
                 self.attended, self.qkv, d.cache, self.parts, self.tickets, position, slot, i, n, self.splits,
-                cuts.tile, cuts.attention_warps, cuts.attention_stages, early, bias, cuts.attention_ahead,
-                target=target,
+                cuts.tile, cuts.attention_warps, cuts.attention_stages, early, target=target,
             )  # fmt: skip
             product(self.shares[: cuts.out.splits], self.attended, i, "attn.c_proj", cuts.out)
             norm(f"h.{i}.ln_2", cuts.out.splits, f"h.{i}.attn.c_proj.bias")

@@ -163,48 +163,27 @@ def row_product_kernel(
 
 
 @triton.jit
-def added_up(shares, bias, row, columns, inside, R, WIDTH: tl.constexpr, SHARES: tl.constexpr):
-    """A row's ``columns``, in fp32: as they are, or as shares (SHARES, R, WIDTH) that lack their bias."""
-    if SHARES == 0:
-        v = tl.load(shares + row * WIDTH + columns, mask=inside, other=0.0).to(tl.float32)
-    else:
-        v = tl.load(bias + columns, mask=inside, other=0.0).to(tl.float32)
-        for s in tl.static_range(SHARES):
-            v += tl.load(shares + (s * R + row) * WIDTH + columns, mask=inside, other=0.0)
-    return v
-
-
-@triton.jit
 def cached_attention_kernel(
-    out, qkv, bias, cache, parts, tickets, positions, slots, R, T, layers, layer, scale,
-    H: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, SHARES: tl.constexpr,
-    SPLITS: tl.constexpr, TILE: tl.constexpr, STAGES: tl.constexpr, AHEAD: tl.constexpr, EARLY: tl.constexpr,
+    out, qkv, cache, parts, tickets, positions, slots, T, layers, layer, scale,
+    H: tl.constexpr, D: tl.constexpr, BD: tl.constexpr,
+    SPLITS: tl.constexpr, TILE: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Attention of one row and head over a share of the slot's positions; the row's own key and value join the cache.
 
     ``cache`` (slots, layers, 2, H, T, D). ``parts`` (R, H, SPLITS, BD + 2) fp32: outputs of the shares, their maxima
     (of scores in base 2) and sums. ``tickets`` (R, H) i32, zero before and after. Rows whose slot is below 0, or
-    whose position is beyond the cache, do nothing. SHARES: ``qkv`` (SHARES, R, 3C) is still to be added up. AHEAD: ask
-    for keys and values of earlier steps before waiting for this step's q, k, v.
+    whose position is beyond the cache, do nothing.
     """
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
     row, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     slot, position = tl.load(slots + row), tl.load(positions + row)
     C: tl.constexpr = H * D
     d, t = tl.arange(0, BD), tl.arange(0, TILE)
     real = d < D
-    own = head * D + d
-    if EARLY:
-        if AHEAD:
-            held = tl.where((slot >= 0) & (position < T), position, 0)
-            some = tl.cdiv(tl.cdiv(held, SPLITS), TILE) * TILE
-            old = cache + ((slot.to(tl.int64) * layers + layer) * 2 * H + head) * T * D
-            for first in range(split * some, tl.minimum(split * some + some, held), TILE):
-                line = tl.minimum(first + t, held) * D
-                prefetch(old + line)
-                prefetch(old + H * T * D + line)
-        tl.extra.cuda.gdc_wait()
-        tl.extra.cuda.gdc_launch_dependents()
-    q = added_up(qkv, bias, row, own, real, R, 3 * C, SHARES) * scale
+    own = qkv + row * (3 * C) + head * D + d
+    q = tl.load(own, mask=real, other=0.0).to(tl.float32) * scale
     if (slot >= 0) & (position < T):
         keys = cache + ((slot.to(tl.int64) * layers + layer) * 2 * H + head) * T * D
         values = keys + H * T * D
@@ -212,14 +191,14 @@ def cached_attention_kernel(
         total = tl.zeros((TILE,), tl.float32)
         acc = tl.zeros((TILE, BD), tl.float32)
         if split == 0:
-            k = added_up(qkv, bias, row, own + C, real, R, 3 * C, SHARES)
-            v = added_up(qkv, bias, row, own + 2 * C, real, R, 3 * C, SHARES)
+            k = tl.load(own + C, mask=real, other=0.0)
+            v = tl.load(own + 2 * C, mask=real, other=0.0)
             tl.store(keys + position * D + d, k.to(cache.dtype.element_ty), mask=real)
             tl.store(values + position * D + d, v.to(cache.dtype.element_ty), mask=real)
             mine = t == 0
-            most = tl.where(mine, tl.sum(q * k, 0), most)
+            most = tl.where(mine, tl.sum(q * k.to(tl.float32), 0), most)
             total = tl.where(mine, 1.0, total)
-            acc = tl.where(mine[:, None], v[None, :], acc)
+            acc = tl.where(mine[:, None], v.to(tl.float32)[None, :], acc)
         share = tl.cdiv(tl.cdiv(position, SPLITS), TILE) * TILE
         begin = split * share
         end = tl.minimum(begin + share, position)
@@ -354,22 +333,18 @@ def attention_splits(rows: int, heads: int, target: Target) -> int:
 def cached_attention(
     out: Array, qkv: Array, cache: Array, parts: Array, tickets: Array, positions: Array, slots: Array, layer: int,
     rows: int, splits: int, tile: int = 64, warps: int = 2, stages: int = 3,
-    early: bool = False, bias: Array | None = None, ahead: bool = False, *, target: Target,
+    early: bool = False, *, target: Target,
 ) -> list[Launch]:  # fmt: skip
-    """Attention of the first ``rows`` of qkv (R, 3C) in one layer, over their slots' positions up to their own.
-
-    With ``bias`` (3C,) qkv is (shares, R, 3C) fp32, to be added up with it.
-    """
+    """Attention of the first ``rows`` of qkv (R, 3C) in one layer, over their slots' positions up to their own."""
     _, layers, _, H, T, D = cache.shape
     width = max(16, power_of_2(D))
     while 2 * tile * width * DTYPES[cache.dtype] * stages > target.shared_memory // 2 and stages > 1:
         stages -= 1
     return [
         launch(
-            cached_attention_kernel, (rows, H, splits), warps, out=out, qkv=qkv, bias=bias, cache=cache, parts=parts,
-            tickets=tickets, positions=positions, slots=slots, R=qkv.shape[-2], T=T, layers=layers, layer=layer,
-            scale=D**-0.5 * 1.4426950408889634, H=H, D=D, BD=width,
-            SHARES=0 if bias is None else qkv.shape[0], SPLITS=splits, TILE=tile, STAGES=stages, AHEAD=ahead,
+            cached_attention_kernel, (rows, H, splits), warps, out=out, qkv=qkv, cache=cache, parts=parts,
+            tickets=tickets, positions=positions, slots=slots, T=T, scale=D**-0.5 * 1.4426950408889634, layers=layers,
+            layer=layer, H=H, D=D, BD=width, SPLITS=splits, TILE=tile, STAGES=stages,
             EARLY=early,
         )
     ]  # fmt: skip
