@@ -84,7 +84,7 @@ def test_an_edit_of_another_file_counts_for_a_kernel_in_the_cache(tmp_path: Path
     assert drop() == "[2.0, 2.0, 2.0, 2.0] 0 False"
     assert drop() == "[2.0, 2.0, 2.0, 2.0] 1 False"
     source = tmp_path / "nanoeuler" / "ops" / "cpu" / "parallel.py"
-    old, new = 'b.if_then(b.icmp_signed(">", n', 'b.if_then(b.icmp_signed("==", n'
+    old, new = "b.mul(t, n)", "b.mul(t, _i(0))"
     assert old in source.read_text()
     source.write_text(source.read_text().replace(old, new))
     assert drop() == "[0.0, 0.0, 0.0, 0.0] 0 False"
@@ -113,3 +113,20 @@ def test_fork_meets_each_index_once(n: int) -> None:
     _count_all(n, counts, order, np.zeros(1), 2.0)
     assert counts.tolist() == [1] * n + [0]
     assert order[:n].tolist() == [5 + 2 * i for i in range(n)]
+
+
+_FORKS = """
+import numba, numpy as np
+from test_cpu_compile import _count_all
+for n in (0, 1, 3, 5, 9):
+    counts, order = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64)
+    _count_all(n, counts, order, np.zeros(1), 2.0)
+    print(numba.get_num_threads(), counts.tolist() == [1] * n + [0])
+"""
+
+
+def test_fork_leaves_the_number_of_threads_alone() -> None:
+    """Fewer indices than threads once left a process with that many threads for good."""
+    env = os.environ | {"NUMBA_NUM_THREADS": "5", "PYTHONPATH": str(Path(__file__).parent)}
+    run = subprocess.run([sys.executable, "-c", _FORKS], capture_output=True, text=True, env=env)
+    assert run.stdout.split("\n")[:-1] == ["5 True"] * 5, run.stderr

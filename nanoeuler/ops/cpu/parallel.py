@@ -76,7 +76,8 @@ def fork(typingctx: Any, part: Any, n: Any, arguments: Any) -> Any:
         n, kinds, given = args[1], signature.args[1:], sig.args[2]
         get_threads = cgutils.get_or_insert_function(b.module, ir.FunctionType(_i32, []), "get_num_threads")
         threads = b.sext(b.call(get_threads, []), _i64)
-        threads = b.select(b.icmp_signed("<", n, threads), n, threads)
+        alone = b.icmp_signed("<=", n, _i(1))
+        threads = b.select(alone, _i(1), threads)
         values = [context.cast(b, b.extract_value(args[2], i), given[i], kind) for i, kind in enumerate(kinds)]
         packet = ir.LiteralStructType([v.type for v in (n, threads, *values)])
         data = cgutils.alloca_once(b, packet)
@@ -95,8 +96,14 @@ def fork(typingctx: Any, part: Any, n: Any, arguments: Any) -> Any:
         kind = ir.FunctionType(ir.VoidType(), [_i8p] * 5 + [_i64] * 2 + [_i32])
         parallel_for = cgutils.get_or_insert_function(b.module, kind, "numba_parallel_for")
         arguments = [b.bitcast(task, _i8p), places, counts, steps, data, _i(0), _i(1), b.trunc(threads, _i32)]
-        with b.if_then(b.icmp_signed(">", n, _i(0))):
-            b.call(parallel_for, arguments)
+        # Always with all threads, though some may get nothing: what parallel_for is told stays the number of threads of
+        # the calling thread, for all that follows.
+        with b.if_else(alone) as (one, many):
+            with one:
+                typed = [b.bitcast(place, kind) for place, kind in zip((places, counts, steps), task.type.pointee.args)]
+                b.call(task, [*typed, data])
+            with many:
+                b.call(parallel_for, arguments)
         return context.get_dummy_value()
 
     return types.void(part, types.int64, arguments), codegen
