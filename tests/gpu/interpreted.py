@@ -9,6 +9,10 @@ from pathlib import Path
 import numpy as np
 from fake_cuda import FakeCuda
 
+import nanoeuler.model.gpt
+from nanoeuler.model.config import GPTConfig
+from nanoeuler.model.gpt import GPT
+from nanoeuler.model.parameters import Layout
 from nanoeuler.ops.gpu.engine import GpuOps, Runtime
 from nanoeuler.ops.gpu.runtime.driver import Device
 from nanoeuler.ops.gpu.runtime.memory import DeviceArray
@@ -48,3 +52,18 @@ def interpreted_engine():
     runtime = Runtime(Device(cuda))
     runtime.launch = Interpreter(cuda)
     return GpuOps("gpu-fp32", runtime)
+
+
+def lively_models(monkeypatch, vocab_size):
+    """A maker of pairs (interpreted GPU model, reference model) with the same parameters, larger than a new model's."""
+    true = nanoeuler.model.gpt.get_engine
+    choose = {"gpu-fp32": interpreted_engine}
+    monkeypatch.setattr(nanoeuler.model.gpt, "get_engine", lambda name: choose.get(name, lambda: true(name))())
+
+    def make(C, H, layers=2):
+        config = GPTConfig(vocab_size=vocab_size, block_size=32, n_layer=layers, n_head=H, n_embd=C)
+        flat = np.random.default_rng(C).standard_normal(Layout(config).n_params, np.float32) * np.float32(C**-0.5)
+        flat[Layout(config).n_decay :] *= np.float32(2.0)
+        return [GPT(config, device, params=flat) for device in ("gpu-fp32", "reference")]
+
+    return make

@@ -5,15 +5,11 @@ import pytest
 
 pytest.importorskip("triton")
 
-from interpreted import interpreted_engine
+from interpreted import lively_models
 
-import nanoeuler.model.gpt
 from nanoeuler.errors import UserError
 from nanoeuler.inference.generator import Generator
 from nanoeuler.inference.sampling import SamplingConfig, sample_next, uniform
-from nanoeuler.model.config import GPTConfig
-from nanoeuler.model.gpt import GPT
-from nanoeuler.model.parameters import Layout
 from nanoeuler.ops.gpu import batch_decode
 from nanoeuler.ops.gpu.batch_decode import Cuts, Rows
 from nanoeuler.ops.gpu.decode import GpuDecoder
@@ -28,18 +24,7 @@ CUTS = Cuts(Cut(16, 16), Cut(16, 16, 2), Cut(32, 32), Cut(16, 32, 3), Cut(32, 16
 
 @pytest.fixture
 def models(monkeypatch):
-    """(interpreted GPU model, reference model) with the same lively parameters."""
-    true = nanoeuler.model.gpt.get_engine
-    choose = {"gpu-fp32": interpreted_engine}
-    monkeypatch.setattr(nanoeuler.model.gpt, "get_engine", lambda name: choose.get(name, lambda: true(name))())
-
-    def make(C, H, layers=2):
-        config = GPTConfig(vocab_size=V, block_size=32, n_layer=layers, n_head=H, n_embd=C)
-        flat = np.random.default_rng(C).standard_normal(Layout(config).n_params, np.float32) * np.float32(C**-0.5)
-        flat[Layout(config).n_decay :] *= np.float32(2.0)
-        return [GPT(config, device, params=flat) for device in ("gpu-fp32", "reference")]
-
-    return make
+    return lively_models(monkeypatch, V)
 
 
 def ids(n, seed=0):

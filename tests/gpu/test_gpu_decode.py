@@ -9,14 +9,11 @@ pytest.importorskip("triton")
 
 from gluon_interpreter import interpreting_gluon
 from gpu_interpreter import array, empty, run
-from interpreted import interpreted_engine
+from interpreted import lively_models
 
-import nanoeuler.model.gpt
 from nanoeuler.errors import UserError
 from nanoeuler.inference.sampling import SamplingConfig, sample_next, uniform
 from nanoeuler.model.config import GPTConfig
-from nanoeuler.model.gpt import GPT
-from nanoeuler.model.parameters import Layout
 from nanoeuler.ops.gpu.decode import GpuDecoder
 from nanoeuler.ops.gpu.decode_weights import MATRICES, packed
 from nanoeuler.ops.gpu.kernels import decode as dec
@@ -31,19 +28,8 @@ SHAPES = [(48, 2, 3), (72, 3, 1)]
 
 @pytest.fixture
 def models(monkeypatch):
-    """(interpreted GPU model, reference model) with the same lively parameters."""
-    true = nanoeuler.model.gpt.get_engine
-    choose = {"gpu-fp32": interpreted_engine}
-    monkeypatch.setattr(nanoeuler.model.gpt, "get_engine", lambda name: choose.get(name, lambda: true(name))())
-
-    def make(C, H, layers=2):
-        config = GPTConfig(vocab_size=67, block_size=32, n_layer=layers, n_head=H, n_embd=C)
-        flat = np.random.default_rng(C).standard_normal(Layout(config).n_params, np.float32) * np.float32(C**-0.5)
-        flat[Layout(config).n_decay :] *= np.float32(2.0)
-        return [GPT(config, device, params=flat) for device in ("gpu-fp32", "reference")]
-
     with interpreting_gluon(dec, decode_attention, decode_exchange, decode_ring, decode_steps):
-        yield make
+        yield lively_models(monkeypatch, 67)
 
 
 def decoder(monkeypatch, model, splits=2, slots=1, **options):
