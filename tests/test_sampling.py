@@ -250,4 +250,5 @@ def test_bad_settings_name_themselves(setting: str, value: object) -> None:
 
 
 def test_numpy_numbers_are_numbers() -> None:
-    SamplingConfig(temperature=np.float32(0.5), top_k=np.int64(3), seed=np.uint64(7))  # type: ignore[arg-type]
+    config = SamplingConfig(temperature=np.float32(0.5), top_k=np.int64(3), seed=np.uint64(7))  # type: ignore[arg-type]
+    assert config == SamplingConfig(temperature=0.5, top_k=3, seed=7)
