@@ -19,6 +19,7 @@ from nanoeuler.errors import UserError
 from nanoeuler.model.activations import RECOMPUTE, Activations, recompute_level
 from nanoeuler.model.cache import CacheRows
 from nanoeuler.model.config import GPTConfig
+from nanoeuler.model.data_parallel import DataParallel, micro_batches
 from nanoeuler.model.parameters import Layout, as_parameters, init_parameters
 from nanoeuler.ops import get_engine
 from nanoeuler.ops.table import Array, Ops, Seed
@@ -63,6 +64,7 @@ class GPT:
         self.grads: Array | None = None
         self.g: dict[str, Array] = {}
         self._acts: Activations | None = None
+        self._parallel: DataParallel | None = None
         self.held: Activations | None = None  # by a recorded training step, which has their addresses
 
     # ---- parameters ---------------------------------------------------------------------------------
@@ -98,15 +100,19 @@ class GPT:
 
     def activations(self, B: int, T: int, training: bool) -> Activations:
         """The buffers for (B, T), kept from call to call and replaced when the size changes."""
-        if training and self.grads is None:
-            self.grads = self.ops.zeros((self.layout.n_params,), self.ops.exact)
-            self.g = self.layout.views(self.grads)
+        if training:
+            self._make_gradients()
         for a in (self.held, self._acts):
             if a is not None and (a.B, a.T) == (B, T) and (a.training or not training):
                 return a
         self._acts = None  # free the old buffers before the new ones are made
         self._acts = Activations(self.ops, self.config, B, T, training, self.recompute)
         return self._acts
+
+    def _make_gradients(self) -> None:
+        if self.grads is None:
+            self.grads = self.ops.zeros((self.layout.n_params,), self.ops.exact)
+            self.g = self.layout.views(self.grads)
 
     # ---- forward ------------------------------------------------------------------------------------
     def forward(self, a: Activations, dropout: float = 0.0, seed: Seed = 0, cached: CacheRows | None = None) -> None:
@@ -234,13 +240,27 @@ class GPT:
         Targets of -1 do not count. ``scale`` multiplies the gradient, not the loss returned; ``accumulate``
         adds to the gradients there are; ``seed`` picks the dropout masks.
         """
-        x, y = as_ids(x), as_ids(y)
+        x, y = self._checked(as_ids(x), as_ids(y))
+        n_valid = max(1, int(np.count_nonzero(y != -1)))
+        parallel = self._data_parallel(*x.shape)
+        if parallel is not None:
+            return parallel.loss_and_grad(x, y, scale / n_valid, accumulate) / n_valid
         a = self._fill(x, y, training=True)
         dropout = (self.config.dropout, spread(seed))
         self.forward(a, *dropout)
-        n_valid = max(1, int(np.count_nonzero(y != -1)))
         self.backward(a, scale / n_valid, *dropout, accumulate)
         return float(self.ops.download(a.losses).sum(dtype=np.float64)) / n_valid
+
+    def _data_parallel(self, B: int, T: int) -> DataParallel | None:
+        """What computes gradients of batches of (B, T), if not this model by itself; kept from call to call."""
+        sizes = micro_batches(self.config, B, T, self.ops.storage)
+        if not sizes:
+            return None
+        if self._parallel is None or (self._parallel.T, self._parallel.sizes) != (T, sizes):
+            self._make_gradients()
+            self._parallel = self._acts = None
+            self._parallel = DataParallel(self, T, sizes)
+        return self._parallel
 
     def moments(self) -> tuple[Array, Array]:
         """AdamW's two moments before the first step: zeros, flat."""
@@ -310,6 +330,16 @@ class GPT:
         return self.ops.download(out).reshape((B, V) if last_only else (B, T, V))
 
     def _fill(self, x: np.ndarray, y: np.ndarray | None, training: bool) -> Activations:
+        """The buffers for a batch, with its token ids."""
+        self._checked(x, y)
+        a = self.activations(x.shape[0], x.shape[1], training)
+        self.ops.upload(a.idx, x)
+        if y is not None:
+            self.ops.upload(a.targets, y.reshape(-1))
+        return a
+
+    def _checked(self, x: np.ndarray, y: np.ndarray | None) -> tuple[np.ndarray, Any]:
+        """Token ids and targets as given, or UserError."""
         if x.ndim != 2 or x.size == 0:
             raise UserError(f"token ids must have shape (B, T) with at least one token, not {x.shape}")
         if x.dtype.kind not in "iu":
@@ -322,13 +352,9 @@ class GPT:
         if int(x.min()) < 0 or int(x.max()) >= V:
             bad = int(x.max()) if int(x.max()) >= V else int(x.min())
             raise UserError(f"token id {bad} is outside the model's vocabulary of {V}: is this the right tokenizer?")
-        a = self.activations(x.shape[0], x.shape[1], training)
-        self.ops.upload(a.idx, x)
-        if y is not None:
-            if y.shape != x.shape or y.dtype.kind not in "iu" or int(y.min()) < -1 or int(y.max()) >= V:
-                raise UserError(f"targets must have shape {x.shape} and whole numbers from -1 to {V - 1}")
-            self.ops.upload(a.targets, y.reshape(-1))
-        return a
+        if y is not None and (y.shape != x.shape or y.dtype.kind not in "iu" or int(y.min()) < -1 or int(y.max()) >= V):
+            raise UserError(f"targets must have shape {x.shape} and whole numbers from -1 to {V - 1}")
+        return x, y
 
 
 def as_ids(rows: Any) -> np.ndarray:

@@ -17,6 +17,7 @@ class Storage:
     An array in an allocation takes whole ``line`` s of bytes, and ``gap`` more. ``recompute``: how much backward
     computes again if nobody says otherwise, see :data:`~nanoeuler.model.activations.RECOMPUTE`. ``logits``: the
     least and the most bytes of logits to make room for, over memory that lies idle while the classifier runs.
+    ``workers``: whether two workers may share the batches of a small model (``model/data_parallel.py``).
     """
 
     dtype: str
@@ -27,6 +28,7 @@ class Storage:
     gap: int = 0
     recompute: str = "none"
     logits: tuple[int, int] = (0, 0)
+    workers: bool = False
 
     @property
     def rounds(self) -> bool:
@@ -47,7 +49,7 @@ _LOGITS = (200 << 20, 530 << 20)  # GPT-2 124M at 16 x 1024 tokens then needs th
 # An odd number of cache lines between neighbours: sizes are mostly multiples of a page, and without the gap all arrays
 # would begin at the same place within a page, and so compete for the same cache sets.
 STORAGE = {
-    "cpu": Storage("float32", 4, "float32", 4, gap=21),
+    "cpu": Storage("float32", 4, "float32", 4, gap=21, workers=True),
     "reference": Storage("float64", 8, "float64", 8, gap=21),
     "gpu": Storage("bf16", 2, "fp32", 4, line=512, recompute="light", logits=_LOGITS),
     "gpu-fp32": Storage("fp32", 4, "fp32", 4, line=512, recompute="light", logits=_LOGITS),

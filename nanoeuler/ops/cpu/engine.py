@@ -12,6 +12,7 @@ import numpy as np
 from nanoeuler.ops.cpu import scratch, warmup
 from nanoeuler.ops.cpu.lazy import Kernels
 from nanoeuler.ops.cpu.options import BIAS, BIAS_GELU, GELU_GRAD, NONE
+from nanoeuler.ops.cpu.recorder import Recorder
 from nanoeuler.ops.storage import STORAGE
 from nanoeuler.ops.table import hash32
 
@@ -22,7 +23,7 @@ kv, rows, again = Kernels("cache"), Kernels("rows"), Kernels("gelu_again")
 _NOTHING = np.zeros(1, np.float32)
 
 
-class CpuOps:
+class CpuOps(Recorder):
     """float32 on the CPU, in Numba; see ``ops/table.py`` for what each operation computes.
 
     Scratch grows to what the largest operation so far needed and is then reused, so a training step allocates
@@ -39,9 +40,9 @@ class CpuOps:
     dtype = np.dtype(np.float32)
     exact = dtype
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int | None = None) -> None:
         warmup.start()
-        self.threads = numba.get_num_threads()
+        super().__init__(threads or numba.get_num_threads())
         self._work = self.empty((self.threads * scratch.product_private(),))
         self._shared = self.empty((0,))
         self._attention = self.empty((0,))
@@ -67,6 +68,10 @@ class CpuOps:
     def convert(self, dst: np.ndarray, src: np.ndarray) -> None:
         np.copyto(dst, src, casting="same_kind")
 
+    def sibling(self, threads: int) -> CpuOps:
+        """An engine with scratch of its own, for another thread to use at the same time, and ``threads`` below it."""
+        return CpuOps(threads)
+
     # ---- matrix product -----------------------------------------------------------------------------
     def _gemm(
         self,
@@ -84,8 +89,8 @@ class CpuOps:
         need = scratch.product_shared(*size)
         if self._shared.size < need:
             self._shared = self.empty((need,))
-        mm.gemm(
-            _flat(out), _flat(a), ta, _flat(b), tb, *size, bool(accumulate), mode, bias, _flat(aux),
+        self._run(
+            mm.gemm, _flat(out), _flat(a), ta, _flat(b), tb, *size, bool(accumulate), mode, bias, _flat(aux),
             self._shared, self._work, self.threads,
         )  # fmt: skip
 
@@ -114,7 +119,7 @@ class CpuOps:
     ) -> None:
         N, (inner, outer) = x.shape[0], weight.shape
         if x_again and pre_gelu is not None:
-            again.gelu_again(_flat(x), _flat(pre_gelu))
+            self._run(again.gelu_again, _flat(x), _flat(pre_gelu))
         self._gemm(dweight, x, True, dout, False, (inner, outer, N), accumulate)
         if dbias is not None:
             self._column_sums(dbias, dout, accumulate)
@@ -127,7 +132,7 @@ class CpuOps:
 
     def _column_sums(self, out: np.ndarray, x: np.ndarray, accumulate: bool) -> None:
         shares = self._row_shares(scratch.sum_shares(out.size))
-        sums.column_sums(out, _flat(x), x.size // out.size, bool(accumulate), shares)
+        self._run(sums.column_sums, out, _flat(x), x.size // out.size, bool(accumulate), shares)
 
     def _row_shares(self, need: int) -> np.ndarray:
         """Scratch for sums over rows."""
@@ -141,13 +146,13 @@ class CpuOps:
 
     # ---- embedding, layer norm, dropout -------------------------------------------------------------
     def embedding(self, out: np.ndarray, idx: np.ndarray, wte: np.ndarray, wpe: np.ndarray) -> None:
-        emb.embedding(out.reshape(-1, wte.shape[1]), idx.reshape(-1), wte, wpe, idx.shape[1])
+        self._run(emb.embedding, out.reshape(-1, wte.shape[1]), idx.reshape(-1), wte, wpe, idx.shape[1])
 
     def embedding_backward(
         self, dwte: np.ndarray, dwpe: np.ndarray, dout: np.ndarray, idx: np.ndarray, accumulate: bool = False
     ) -> None:
         rows = dout.reshape(-1, dwte.shape[1])
-        emb.embedding_backward(dwte, dwpe, rows, idx.reshape(-1), idx.shape[1], bool(accumulate))
+        self._run(emb.embedding_backward, dwte, dwpe, rows, idx.reshape(-1), idx.shape[1], bool(accumulate))
 
     def layernorm(
         self,
@@ -158,7 +163,7 @@ class CpuOps:
         weight: np.ndarray,
         bias: np.ndarray,
     ) -> None:
-        ln.layernorm(_flat(out), mean, rstd, _NOTHING, _flat(x), _NOTHING, weight, bias, False)
+        self._run(ln.layernorm, _flat(out), mean, rstd, _NOTHING, _flat(x), _NOTHING, weight, bias, False)
 
     def add_layernorm(
         self,
@@ -171,7 +176,7 @@ class CpuOps:
         weight: np.ndarray,
         bias: np.ndarray,
     ) -> None:
-        ln.layernorm(_flat(out), mean, rstd, _flat(residual), _flat(x), _flat(delta), weight, bias, True)
+        self._run(ln.layernorm, _flat(out), mean, rstd, _flat(residual), _flat(x), _flat(delta), weight, bias, True)
 
     def layernorm_backward(
         self,
@@ -189,14 +194,15 @@ class CpuOps:
         dx_sum: np.ndarray | None = None,
     ) -> None:
         past = _NOTHING if dresidual is None else _flat(dresidual)
+        dx_sum = _NOTHING if dx_sum is None else dx_sum
         shares = self._row_shares(scratch.norm_shares(mean.size, weight.size))
-        ln.layernorm_backward(
-            _flat(dx), dweight, dbias, _NOTHING if dx_sum is None else dx_sum, _flat(dout), _flat(x), mean, rstd,
-            weight, past, dresidual is not None, bool(accumulate), shares,
+        self._run(
+            ln.layernorm_backward, _flat(dx), dweight, dbias, dx_sum, _flat(dout), _flat(x), mean, rstd, weight, past,
+            dresidual is not None, bool(accumulate), shares,
         )  # fmt: skip
 
     def dropout(self, out: np.ndarray, x: np.ndarray, p: float, seed: int) -> None:
-        drp.dropout(_flat(out), _flat(x), *_mask_arguments(p, seed))
+        self._run(drp.dropout, _flat(out), _flat(x), *_mask_arguments(p, seed))
 
     # ---- attention ----------------------------------------------------------------------------------
     def _attention_scratch(self, T: int, D: int) -> np.ndarray:
@@ -210,9 +216,8 @@ class CpuOps:
     ) -> None:
         B, T, C = out.shape
         work = self._attention_scratch(T, C // n_head)
-        att.attention(
-            _flat(out), _flat(lse), _flat(qkv), B, T, C, n_head, *_mask_arguments(dropout, seed), work, self.threads
-        )
+        mask = _mask_arguments(dropout, seed)
+        self._run(att.attention, _flat(out), _flat(lse), _flat(qkv), B, T, C, n_head, *mask, work, self.threads)
 
     def attention_backward(
         self,
@@ -230,8 +235,8 @@ class CpuOps:
     ) -> None:
         B, T, C = out.shape
         work = self._attention_scratch(T, C // n_head)
-        att.attention_backward(
-            _flat(dqkv), _flat(dout), _flat(out), _flat(lse), _flat(qkv), B, T, C, n_head,
+        self._run(
+            att.attention_backward, _flat(dqkv), _flat(dout), _flat(out), _flat(lse), _flat(qkv), B, T, C, n_head,
             *_mask_arguments(dropout, seed), work, self.threads,
         )  # fmt: skip
         if dqkv_sum is not None:
@@ -301,12 +306,18 @@ class CpuOps:
             e = min(N, s + rows)
             logits = self._logits[: (e - s) * V]
             self._gemm(logits, x[s:e], False, wte, True, (e - s, V, C))
-            cls.softmax_cross_entropy(losses[s:e], logits, targets[s:e], V, np.float32(scale), dx is not None)
+            self._run(
+                cls.softmax_cross_entropy, losses[s:e], logits, targets[s:e], V, np.float32(scale), dx is not None
+            )
             if dx is not None and dwte is not None:
                 self._gemm(dx[s:e], logits, False, wte, False, (e - s, C, V))
                 self._gemm(dwte, logits, True, x[s:e], False, (V, C, e - s), accumulate or s > 0)
 
     # ---- optimizer ----------------------------------------------------------------------------------
+    def add(self, out: np.ndarray, x: np.ndarray) -> None:
+        """``out += x``, both flat."""
+        opt.add(out, x)
+
     def global_norm(self, grad: np.ndarray) -> float:
         blocks = scratch.flat_blocks(grad.size)
         if self._partial.size < blocks:

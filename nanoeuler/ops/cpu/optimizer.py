@@ -1,4 +1,7 @@
-"""Global norm and AdamW: each one pass over the flat buffers, bound by memory (4 and 28 bytes an element)."""
+"""Sum of two gradients, global norm and AdamW: each one pass over the flat buffers, bound by memory.
+
+Bytes an element: 12, 4 and 28.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,23 @@ from numba import njit
 
 from nanoeuler.ops.cpu.options import KERNEL
 from nanoeuler.ops.cpu.parallel import fork
-from nanoeuler.ops.cpu.parts import fast_part
+from nanoeuler.ops.cpu.parts import fast_part, part
+from nanoeuler.ops.cpu.row_kernels import add_row
 from nanoeuler.ops.cpu.scratch import FLAT_BLOCK as BLOCK
+
+
+@part()
+def add_block(b, out, x):  # type: ignore[no-untyped-def]
+    """Block b of :func:`add`."""
+    first = b * BLOCK
+    n, at = min(out.shape[0], first + BLOCK) - first, out.ctypes.data + 4 * first
+    add_row(n, at, at, x.ctypes.data + 4 * first)
+
+
+@njit(**KERNEL)
+def add(out, x):  # type: ignore[no-untyped-def]
+    """``out += x``: two workers' gradients."""
+    fork(add_block, (out.shape[0] + BLOCK - 1) // BLOCK, (out, x))
 
 
 @fast_part()

@@ -76,7 +76,7 @@ def fork(typingctx: Any, part: Any, n: Any, arguments: Any) -> Any:
         n, kinds, given = args[1], signature.args[1:], sig.args[2]
         get_threads = cgutils.get_or_insert_function(b.module, ir.FunctionType(_i32, []), "get_num_threads")
         threads = b.sext(b.call(get_threads, []), _i64)
-        alone = b.icmp_signed("<=", n, _i(1))
+        alone = b.or_(b.icmp_signed("<=", n, _i(1)), b.icmp_signed("<=", threads, _i(1)))
         threads = b.select(alone, _i(1), threads)
         values = [context.cast(b, b.extract_value(args[2], i), given[i], kind) for i, kind in enumerate(kinds)]
         packet = ir.LiteralStructType([v.type for v in (n, threads, *values)])

@@ -69,6 +69,7 @@ def compile_from_the_end() -> None:
     rows = y.reshape(1, N, C)
     ops.adamw(param, grad, m, v, 1, 1, 1e-3, 0.9, 0.99, 1e-8, 0.1, 1.0)
     ops.global_norm(grad)
+    ops.add(grad, m)
     ops.embedding_backward(wte, square, rows, ids)
     ops.attention_backward(qkv.reshape(1, N, 3 * C), rows, rows, lse, qkv.reshape(1, N, 3 * C), 1)
     ops.layernorm_backward(x, w, b, y, z, stats, stats, w)
