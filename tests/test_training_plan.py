@@ -61,6 +61,32 @@ def test_every_figure_is_what_is_allocated(config, B, T, device, recompute):
         assert planned["logits"] == model.ops._logits.nbytes
 
 
+@pytest.mark.parametrize(
+    ("B", "T", "sizes"), [(4, 33, ((2,), (2,))), (10, 64, ((3, 2), (3, 2))), (13, 64, ((4, 3), (3, 3)))]
+)
+@pytest.mark.parametrize("recompute", ["none", "light"])
+def test_every_figure_is_what_two_workers_allocate(B, T, sizes, recompute):
+    config = GPTConfig(vocab_size=97, block_size=64, n_layer=2, n_head=3, n_embd=12)
+    x = np.random.default_rng(0).integers(0, config.vocab_size, (B, T)).astype(np.int32)
+    model = GPT(config, recompute=recompute)
+    model.loss_and_grad(x, x)
+    model.loss(x, x)
+    model.ops.global_norm(model.grads)
+
+    planned = {row.name: row.bytes for row in plan(config, B, T, recompute=recompute).rows}
+    parallel = model._parallel
+    assert parallel.sizes == sizes
+    assert planned["gradients"] == sum(grads.nbytes for grads in parallel.grads)
+    sets = [model._acts, *(a for worker in parallel.workers for a in worker.activations.values())]
+    ids = sum(a.idx.nbytes + a.targets.nbytes for a in sets)
+    assert 0 <= sum(map(nbytes, sets)) - ids - planned["activations"] <= len(sets) * 3 << 14
+    assert planned["batch"] == ids + 2 * x.nbytes
+    engines = [model.ops, *(worker.ops for worker in parallel.workers)]
+    arrays = [array for ops in engines for array in vars(ops).values() if isinstance(array, np.ndarray)]
+    assert planned["logits"] + planned["scratch"] == sum(array.nbytes for array in arrays)
+    assert planned["logits"] == sum(ops._logits.nbytes for ops in engines)
+
+
 def test_the_largest_batch_fits_and_one_more_does_not():
     config = GPTConfig.preset("demo")
     budget = 1 << 30

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from nanoeuler.errors import UserError
 from nanoeuler.model.activations import RECOMPUTE, n_bytes, recompute_level
 from nanoeuler.model.config import GPTConfig
+from nanoeuler.model.data_parallel import micro_batches
 from nanoeuler.ops import check_device
 from nanoeuler.ops.storage import STORAGE
 from nanoeuler.training.memory import available_memory
@@ -124,19 +125,31 @@ def _rows(config: GPTConfig, B: int, T: int, device: str, level: str) -> tuple[P
     storage, n, N, on_gpu = STORAGE[device], config.n_params, B * T, device.startswith("gpu")
     exact = storage.exact_bytes
     again = RECOMPUTE[level]
-    activations = n_bytes(config, B, T, training=True, storage=storage, recompute=again)
+    # workers: each has its gradients, and activations for every size of micro-batch; evaluation takes batches whole
+    sizes = [set(sizes) for sizes in micro_batches(config, B, T, storage)]
+    kept = [n_bytes(config, b, T, True, storage, again) for own in sizes or [{B}] for b in own]
+    kept += [n_bytes(config, B, T, False, storage)] if sizes else []
+    held = (sum(map(sum, sizes)) + B if sizes else B) * T  # token ids in the model
+    note = f"kept for backward, {B} x {T} tokens"
+    if sizes:
+        note = f"of two workers with {max(map(max, sizes))} x {T} tokens at a time, and of evaluation"
     if storage.rounds:
-        note = f"{n:,} numbers of {exact} bytes, and a copy of {storage.dtype_bytes} bytes to compute with"
-        parameters = PlanRow("parameters", n * (exact + storage.dtype_bytes), note)
+        copies = f"{n:,} numbers of {exact} bytes, and a copy of {storage.dtype_bytes} bytes to compute with"
+        parameters = PlanRow("parameters", n * (exact + storage.dtype_bytes), copies)
     else:
         parameters = PlanRow("parameters", n * exact, f"{n:,} numbers of {exact} bytes")
     logits, chunk, scratch = _scratch(config, B, T, device, again)
+    each = "one for each parameter" + (" and worker" if sizes else "")
     return (
         parameters,
-        PlanRow("gradients", n * exact, "one for each parameter"),
+        PlanRow("gradients", n * exact * (len(sizes) or 1), each),
         PlanRow("optimizer", 2 * n * exact, "AdamW's two moments for each parameter"),
-        PlanRow("activations", activations, f"kept for backward, {B} x {T} tokens{AGAIN[level]}"),
-        PlanRow("batch", (6 if on_gpu else 4) * N * 4, "token ids and targets, on their way and in the model"),
+        PlanRow("activations", sum(kept), note + AGAIN[level]),
+        PlanRow(
+            "batch",
+            ((6 if on_gpu else 4) * N + 2 * (held - N)) * 4,
+            "token ids and targets, on their way and in the model",
+        ),
         PlanRow("logits", logits, f"{chunk} rows of {config.vocab_size:,} at a time"),
         PlanRow("scratch", scratch, "of the operations, reused by all of them"),
         PlanRow("program", PROGRAM_BYTES[device], f"{'CUDA' if on_gpu else 'Python and its libraries'} (about)"),
@@ -161,23 +174,38 @@ def _scratch(config: GPTConfig, B: int, T: int, device: str, recompute: frozense
 
 
 def _cpu_scratch(config: GPTConfig, B: int, T: int) -> tuple[int, int]:
-    """(floats of scratch, rows of logits) that the CPU engine ends up with after one training step."""
+    """(floats of scratch, rows of logits) that the CPU engines end up with after a training step and an evaluation."""
     import numba
 
     from nanoeuler.ops.cpu import scratch  # and no kernel, for importing those compiles them
 
+    threads = numba.get_num_threads()
+    norm = 2 * scratch.flat_blocks(config.n_params)  # float64 partial sums count as two floats each
+    workers = micro_batches(config, B, T, STORAGE["cpu"])
+    floats, rows = _cpu_operations(config, B, T, threads, backward=not workers)
+    for sizes in workers:
+        each = [_cpu_operations(config, b, T, max(1, threads // 2), backward=True) for b in set(sizes)]
+        floats, rows = floats + max(f for f, _ in each), rows + max(r for _, r in each)
+    return floats + norm, rows
+
+
+def _cpu_operations(config: GPTConfig, B: int, T: int, threads: int, backward: bool) -> tuple[int, int]:
+    """(floats of scratch, rows of logits) of one engine."""
+    from nanoeuler.ops.cpu import scratch
+
     N, C, V = B * T, config.n_embd, config.vocab_size
     chunk = scratch.classifier_rows(N, V)
-    shapes = [(n, V, C) for n in (chunk, N % chunk) if n] + [(n, C, V) for n in (chunk, N % chunk) if n]
-    shapes += [(V, C, n) for n in (chunk, N % chunk) if n]
+    chunks = [n for n in (chunk, N % chunk) if n]
+    shapes = [(n, V, C) for n in chunks]
+    if backward:
+        shapes += [shape for n in chunks for shape in ((n, C, V), (V, C, n))]
     for inner, outer in ((C, 3 * C), (C, C), (C, 4 * C), (4 * C, C)):
-        shapes += [(N, outer, inner), (inner, outer, N), (N, inner, outer)]  # forward, dweight, dx
-    threads = numba.get_num_threads()
+        shapes += [(N, outer, inner)]
+        shapes += [(inner, outer, N), (N, inner, outer)] if backward else []  # dweight, dx
     private = threads * (scratch.product_private() + scratch.attention_private(T, config.head_dim))
     shared = max(scratch.product_shared(*shape) for shape in shapes)
-    norm = 2 * scratch.flat_blocks(config.n_params)  # float64 partial sums count as two floats each
-    shares = max(scratch.norm_shares(N, C), scratch.sum_shares(4 * C))
-    return private + shared + norm + shares, chunk
+    shares = max(scratch.norm_shares(N, C), scratch.sum_shares(4 * C)) if backward else 0
+    return private + shared + shares, chunk
 
 
 def _reference_scratch(config: GPTConfig, N: int) -> tuple[int, int]:
